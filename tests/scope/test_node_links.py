@@ -13,11 +13,12 @@ from tidegate.monitor.library import Mapper, Names
 from tidegate.policy import Action, Policies, Policy, Preference, Preferences
 from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.domains import Domain
-from tidegate.policy.scopes import ScopeGraph
+from tidegate.policy.scopes import Overflow, ScopeGraph
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
-from tidegate.wire import Properties, Publish, Pubrel
+from tidegate.session import Limits
+from tidegate.wire import Properties, Puback, Publish, Pubrel
 
 
 def pair(**fields: object) -> tuple[Node, Node, Cable]:
@@ -342,3 +343,27 @@ def test_forged_envelopes_are_refused() -> None:
     frame = Publish(topic="t", payload=b"no envelope", qos=0)
     with pytest.raises(ProtocolError, match="without a valid envelope"):
         cable.theirs.connection.publishing.publish(frame)
+
+
+def test_a_full_link_drops_the_oldest_or_refuses() -> None:
+    limits = Limits(queue_messages=2)
+    for overflow, kept, answers in (
+        (Overflow.DROP, [b"2", b"3"], [0, 0, 0, 0]),
+        (Overflow.REFUSE, [b"0", b"1"], [0, 0, 0x97, 0x97]),
+    ):
+        a = Node("a", node_link("x", "y", overflow=overflow), limits=limits)
+        b = Node("b", node_link("y", "x"))
+        cable = Cable(a, b, "x->y")
+        here, there, publisher = a.peer("here"), b.peer("there"), a.peer("pub")
+        here.subscribe("#", 1)
+        there.subscribe("#", 1)
+        cable.cut()
+        told = []
+        for number in range(4):
+            say(publisher, "t", b"%d" % number, qos=1)
+            told += [packet.reason for packet in publisher.take() if isinstance(packet, Puback)]
+        cable.plug()
+        cable.run()
+        assert told == answers
+        assert [payload for _, payload in got(there)] == kept
+        assert len(got(here)) == answers.count(0)

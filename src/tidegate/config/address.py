@@ -1,5 +1,6 @@
 """Addresses in the configuration, as URLs: listeners (`mqtt://host:port`, `mqtts://`, `ws://host:port/path`, `wss://`),
-HTTP (`http://`, `https://`) and the key service (`tls://`). IPv6 addresses stand in brackets.
+HTTP (`http://`, `https://`), the key service (`tls://`) and the other end of a link (`mqtt://`, `mqtts://`). IPv6
+addresses stand in brackets.
 
 The host is never guessed: all interfaces must be asked for by name (`0.0.0.0`, `[::]`), because a listener
 that is open further than its writer thought is the oldest mistake there is.
@@ -89,6 +90,8 @@ class _Format:
     example: str
     identity: str
     """How clients prove who they are, since the address cannot hold a password."""
+    hosts: str = "write `127.0.0.1` for this machine, `0.0.0.0` for all interfaces"
+    """What may stand for the host."""
 
     def parse(self, written: object) -> Address:
         """The address that a URL names, or a refusal that says what is wrong with it."""
@@ -123,7 +126,7 @@ class _Format:
             raise refusal(f"has text between `]` and the port; {self.example}")
         host = place.removeprefix("[") if bracket else parts.netloc.partition(":")[0]
         if not host:
-            raise refusal("names no host; write `127.0.0.1` for this machine, `0.0.0.0` for all interfaces")
+            raise refusal(f"names no host; {self.hosts}")
         try:
             if bracket:
                 ipaddress.IPv6Address(host)
@@ -152,6 +155,22 @@ parse_tls: Final = _Format(
     example="write for example `tls://127.0.0.1:8450`",
     identity="nodes come with a certificate",
 ).parse
+_parse_far: Final = _Format(
+    ports={Scheme.MQTT: 1883, Scheme.MQTTS: 8883},
+    example="write for example `mqtts://remote.example:8883`",
+    identity="nodes come with a certificate",
+    hosts="write the name or address of the other machine",
+).parse
+
+
+def parse_far(written: object) -> Address:
+    """An address to connect to."""
+    address = _parse_far(written)
+    if address.everywhere or address.port == 0:
+        what = "means all interfaces of a machine" if address.everywhere else "has the port 0"
+        raise refusal(f"{what}, and nobody can connect to that; write the host and port of the other machine")
+    return address
+
 
 _TEXT: Final = PlainSerializer(str, return_type=str)
 
@@ -164,4 +183,5 @@ ListenAddress = Annotated[
     Address, PlainValidator(parse_address), _TEXT, _url(r"^(mqtt|mqtts|ws|wss)://[^/\s]+(/\S*)?$")
 ]
 HttpAddress = Annotated[Address, PlainValidator(_parse_http), _TEXT, _url(r"^https?://[^/\s]+/?$")]
+FarAddress = Annotated[Address, PlainValidator(parse_far), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]
 TlsAddress = Annotated[Address, PlainValidator(parse_tls), _TEXT, _url(r"^tls://[^/\s]+/?$")]

@@ -23,7 +23,7 @@ from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
 from tidegate.config.flows import presences
-from tidegate.config.links import directed_links, scope_names
+from tidegate.config.links import DirectedLink, directed_links, remote_scopes, scope_names
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
 from tidegate.config.problems import ConfigErrors, DocumentPath
@@ -36,11 +36,13 @@ from tidegate.keys import PublicKey
 from tidegate.monitor import Monitors
 from tidegate.policy.brokering import UNTYPED, Assignment, Brokering
 from tidegate.policy.capability import Accepts
+from tidegate.policy.domains import Domain
 from tidegate.policy.preferences import BUDGET as PREFERENCE_BUDGET
-from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
+from tidegate.policy.scopes import NodeLink, Role, ScopeGraph, ScopeLink, Way
 
 if TYPE_CHECKING:
     from tidegate.config import directory, policies
+    from tidegate.config.links import Link
     from tidegate.config.model import Config
 
 STATISTICS: Final = policy.Policy(
@@ -94,6 +96,8 @@ class _Builder:
         self.config = config
         self.problems: list[ConfigError] = []
         self.domain = config.node.domain
+        trusted = {} if config.trust is None else config.trust.domains
+        self.domains = MappingProxyType({name: Domain(**dict(section)) for name, section in trusted.items()})
         self.parser = parser or Parser()
         if parser is None:
             for index, reference in enumerate(config.functions):
@@ -120,14 +124,15 @@ class _Builder:
         return results
 
     def built(self) -> Built:
-        config, domain = self.config, self.domain
+        config, domain, domains = self.config, self.domain, self.domains
         policies = self.make_policies()
         preferences = self.each("preferences", config.preferences, self.make_preference)
         views = self.each("views", config.views, self.make_view)
         classes = [
             policy.Class(topic=self.parser.filter(each.topic), category=each.category) for each in config.classify
         ]
-        monitors = self.each("monitors", config.monitors, lambda id, entry: entry.attachment(id, self.parser))
+        far = remote_scopes(config)
+        monitors = self.each("monitors", config.monitors, lambda id, entry: entry.attachment(id, self.parser, far))
         brokering = self.place(("brokering",), self.make_brokering)
         levels = self.place(("levels",), self.make_levels)
         directory = self.place(("directory",), self.make_directory)
@@ -150,13 +155,14 @@ class _Builder:
         rules = RuleSet(
             version=f"1-{digest}",
             domain=domain,
+            domains=domains,
             policies=policies,
-            preferences=policy.Preferences(preferences, domain=domain),
+            preferences=policy.Preferences(preferences, domain=domain, domains=domains),
             brokering=brokering,
             space=joined,
             levels=levels,
             announces_floor=config.levels is not None,
-            views=policy.Views(views, otherwise=unseen, domain=domain),
+            views=policy.Views(views, otherwise=unseen, domain=domain, domains=domains),
             classification=policy.Classification(classes),
             environment=environment,
             environments=MappingProxyType(
@@ -188,7 +194,8 @@ class _Builder:
         if isinstance(written, Policies):
             return None
         policies = self.each("policies", written or (), self.make_policy)
-        return policy.Policies((STATISTICS, *policies), self.config.combining, domain=self.domain)
+        rules = (STATISTICS, *policies)
+        return policy.Policies(rules, self.config.combining, domain=self.domain, domains=self.domains)
 
     def make_policy(self, id: str, entry: policies.Policy) -> policy.Policy:
         return policy.Policy(
@@ -227,8 +234,14 @@ class _Builder:
             for entry in section.assign
             if entry.subject is not None
         ]
-        otherwise, labelled = section.otherwise, section.labelled
-        return Brokering(section.pairs, assignments, otherwise, labelled=labelled, domain=self.domain)
+        return Brokering(
+            section.pairs,
+            assignments,
+            section.otherwise,
+            labelled=section.labelled,
+            domain=self.domain,
+            domains=self.domains,
+        )
 
     def make_levels(self) -> policy.Levels:
         section = self.config.levels
@@ -332,8 +345,9 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
 
 def _space(config: Config, parser: Parser) -> ScopeGraph:
     types = link_types(config)
-    links = tuple(
-        ScopeLink(
+
+    def made(joint: DirectedLink) -> ScopeLink:
+        return ScopeLink(
             source=joint.source,
             target=joint.target,
             type=types[joint.name] or UNTYPED,
@@ -341,8 +355,9 @@ def _space(config: Config, parser: Parser) -> ScopeGraph:
             shares=joint.crossings(parser),
             back=joint.crossings(parser, back=True),
         )
-        for joint in directed_links(config)
-    )
+
+    links = tuple(made(joint) for joint in directed_links(config) if not joint.remote)
+    directed = {joint.name: made(joint) for joint in directed_links(config) if joint.remote}
     parents: dict[str, tuple[str, ...]] = {}
     for link in links:
         if link.way is Way.UP:
@@ -354,4 +369,22 @@ def _space(config: Config, parser: Parser) -> ScopeGraph:
         links=links,
         roles=MappingProxyType({name: Role(publishing=pub, receiving=sub) for name, (pub, sub) in roles}),
         bus=config.brokering.bus or "",
+        remote=tuple(_node_link(config, entry, directed) for entry in config.links if entry.remote),
+    )
+
+
+def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -> NodeLink:
+    near, far = entry.source, entry.target
+    if near not in config.scopes:
+        near, far = far, near
+    return NodeLink(
+        near=near,
+        far=far,
+        out=directed.get(f"{near}->{far}"),
+        into=directed.get(f"{far}->{near}"),
+        via=tuple(map(str, entry.via)),
+        peer=entry.peer,
+        overflow=entry.overflow,
+        forward=entry.forward,
+        kind=entry.kind,
     )

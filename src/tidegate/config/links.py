@@ -3,7 +3,7 @@
 `directed_links` lists all links once, each direction by itself, with its place in the file. Whoever checks a name or
 gives a type uses that list.
 
-A scope of another node cannot be named yet (`validation.NOT_YET`).
+A link with `via` or `peer` leads to a scope of another node, which is not among `scopes`: exactly one of its ends is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
+from tidegate import policy
+from tidegate.config.address import FarAddress
+from tidegate.config.listeners import ClientCert
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import Filter
 from tidegate.config.problems import (
@@ -23,6 +26,7 @@ from tidegate.config.problems import (
     Finding,
     path_text,
     refusal,
+    remedy,
     requires,
     suggestion,
     unknown,
@@ -31,13 +35,16 @@ from tidegate.config.section import CheckedSection, Name, Section
 from tidegate.config.units import Count
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
-from tidegate.policy.scopes import ALL, Way
+from tidegate.policy.scopes import ALL, Forward, Overflow, Peer, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
+from tidegate.policy.trust import certificate_fingerprint
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 SCOPE: Final = "scope:"
+FINGERPRINT: Final = "sha256:"
+"""How the fingerprint of a certificate begins, where a subject might stand too."""
 
 
 class ShareDirection(StrEnum):
@@ -93,6 +100,19 @@ Prefix = Annotated[
 ]
 
 
+def _peer(written: str) -> str:
+    try:
+        if not written.startswith(FINGERPRINT):
+            policy.Trust(policy.By.SUBJECT, (written,))
+            return written
+        return f"{FINGERPRINT}{certificate_fingerprint(written)}"
+    except ConfigError as error:
+        raise refusal(f"is wrong: {problem_text(error)}") from None
+
+
+PeerName = Annotated[str, AfterValidator(_peer)]
+
+
 # -- sections --------------------------------------------------------------------------------------------------------
 
 
@@ -124,22 +144,67 @@ class TopicMapping(CheckedSection):
 
 
 class Link(CheckedSection):
-    """Two scopes of this node that are joined, neither of which is the parent of the other."""
+    """Two scopes that are joined, neither of which is the parent of the other. With `via` or `peer` one of them is a
+    scope of another node."""
 
     source: Name = Field(alias="from")
     """One of the two scopes."""
     target: Name = Field(alias="to")
-    """The other one."""
+    """The other one. A scope of another node has the same name at both ends of the link."""
     direction: ShareDirection = ShareDirection.BOTH
     """Without `share`: whether everything crosses `out` (from `from` to `to`), `in` (the other way), or `both`."""
     share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
+    via: tuple[FarAddress, ...] = Field(default=(), max_length=16)
+    """For a scope of another node: where that is, the preferred address first. `mqtts://` or, for a foreign broker,
+    `mqtt://`; host, and port (default 8883, 1883). Default: the other end connects."""
+    peer: PeerName | None = None
+    """For a scope of another node: the certificate that the other end must have, as a subject such as
+    `CN=remotegym,O=MyGymBrand`, or as `sha256:` and its fingerprint. Default, with `via`: one that `trust.accept`
+    lists."""
+    kind: Peer = Peer.NODE
+    """What is at the other end: `node`: a Tidegate node, over TLS with certificates at both ends. `broker`: any MQTT
+    broker, which gets the topics and payloads and nothing else."""
+    overflow: Overflow = Overflow.DROP
+    """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
+    refused (0x97) before anything is delivered."""
+    forward: Forward = Forward.ALL
+    """What goes to the other node: `all` that `share` lists, or of that only what `subscriptions` there ask for."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.share is not None and "direction" in self.model_fields_set:
             yield ("direction",), "has no effect beside `share`, where each entry says its own; remove it"
         if self.source == self.target:
             yield ("to",), f"is `{self.target}`, as `from` is; name two different scopes"
+        yield from self._inside() if not self.remote else self._to_node() if self.kind is Peer.NODE else self._bridge()
+        for index, address in enumerate(self.via):
+            if address in self.via[:index]:
+                yield ("via", index), f"is `{address}` again; remove one of the two"
+
+    def _inside(self) -> Iterator[Finding]:
+        for key in ("kind", "overflow", "forward"):
+            if key in self.model_fields_set:
+                yield (key,), "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
+
+    def _to_node(self) -> Iterator[Finding]:
+        for index, address in enumerate(self.via):
+            if not address.tls:
+                text = "is not encrypted, and nodes prove to each other who they are; write mqtts://"
+                yield ("via", index), f"{text}, or `kind: broker` for an ordinary bridge"
+
+    def _bridge(self) -> Iterator[Finding]:
+        if not self.via:
+            yield ("via",), "is missing, which `kind: broker` needs; add the address of the broker"
+        elif self.peer is not None and not all(address.tls for address in self.via):
+            yield ("peer",), "cannot be tested over mqtt://, which has no certificates; write mqtts://, or remove it"
+        if self.forward is not Forward.ALL:
+            text = "has no effect with `kind: broker`, which does not tell what is subscribed to; remove it"
+            yield ("forward",), text
+
+    @property
+    def remote(self) -> bool:
+        """Whether it leads to a scope of another node, or of a foreign broker."""
+        return bool(self.via) or self.peer is not None
 
     def towards(self) -> set[ShareDirection]:
         """The directions in which something crosses: `out`, `in`, or these two."""
@@ -175,6 +240,11 @@ class DirectedLink:
     """The entry that says what crosses; None: everything does."""
 
     @property
+    def remote(self) -> bool:
+        """Whether one end is at another node."""
+        return self.entry is not None and self.entry.remote
+
+    @property
     def name(self) -> str:
         return f"{self.source}->{self.target}"
 
@@ -188,6 +258,12 @@ class DirectedLink:
 def scope_names(config: Config) -> tuple[str, ...]:
     """All scopes: those that are written, and those that roles are expanded to."""
     return (*config.scopes, *(name for rights in config.brokering.expanded.values() for name in rights))
+
+
+def remote_scopes(config: Config) -> tuple[str, ...]:
+    """The scopes of other nodes that links lead to."""
+    ends = (name for entry in config.links if entry.remote for name in (entry.source, entry.target))
+    return tuple(dict.fromkeys(name for name in ends if name not in config.scopes))
 
 
 def directed_links(config: Config) -> Iterator[DirectedLink]:
@@ -236,15 +312,43 @@ def problems(config: Config) -> Iterator[Finding]:
     for index, entry in enumerate(config.links):
         at = ("links", index)
         pair = frozenset((entry.source, entry.target))
-        for key, name in (("from", entry.source), ("to", entry.target)):
-            if name not in config.scopes:
-                yield (*at, key), unknown("scope", name, known, "scopes")
+        if entry.remote:
+            yield from _remote(config, at, entry)
+        else:
+            for key, name in (("from", entry.source), ("to", entry.target)):
+                if name not in config.scopes:
+                    how = remedy(name, known, "add it under `scopes`, or `via` or `peer` if another node has it")
+                    yield (*at, key), f"names the unknown scope `{name}`; {how}"
         if pair in joined:
             yield at, f"joins `{entry.source}` and `{entry.target}`, as {joined[pair]} does; remove one of the two"
         joined.setdefault(pair, path_text(at))
     match fault := forest_fault({name: scope.parents for name, scope in config.scopes.items()}):
         case Cycle(path) | TwoPaths(path):
             yield ("scopes", path[0], "parents"), f"is wrong: {problem_text(ConfigError(str(fault)))}"
+
+
+def _remote(config: Config, at: DocumentPath, entry: Link) -> Iterator[Finding]:
+    """What a link to another node lacks at this one."""
+    here = [name for name in (entry.source, entry.target) if name in config.scopes]
+    if len(here) == 2:
+        key = "via" if entry.via else "peer"
+        yield (*at, key), "is of no use between two scopes of this node; remove it, or name a scope of the other node"
+    elif not here:
+        how = remedy(entry.source, config.scopes, "name a scope of this node in `from` or `to`")
+        yield at, f"joins `{entry.source}` and `{entry.target}`, and neither is a scope of this node; {how}"
+    if entry.kind is not Peer.NODE:
+        return
+    if entry.via:
+        for key in ("cert", "ca"):
+            if getattr(config.node, key) is None:
+                text = f"is missing, which `{path_text(at)}` needs: nodes prove to each other who they are; add it"
+                yield ("node", key), text
+        if entry.peer is None and not (config.trust is not None and config.trust.accept):
+            text = "is missing, and there is no `trust.accept`, so no node would be trusted; add one of the two"
+            yield (*at, "peer"), text
+    elif not any(each.url.tls and each.client_cert is not ClientCert.NONE for each in config.listeners):
+        text = "has no `via`, so the other end connects, and no listener asks for a certificate; add `via`"
+        yield at, f"{text}, or an mqtts:// listener with `client_cert: optional` and `client_ca`"
 
 
 def warnings(config: Config) -> Iterator[Finding]:

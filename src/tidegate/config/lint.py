@@ -44,16 +44,19 @@ def _closed_links(config: Config) -> Iterator[Finding]:
     for rule in rules:
         for action in rule.action if rule.effect is policy.Effect.ALLOW else ():
             opened[action] |= rule.subject.terms
-    links = config.built.rules.space.links
+    space = config.built.rules.space
+    links = (*space.links, *(link for each in space.remote for link in each.directions))
     closed = {
         link.name
         for link in links
         for action, end in ((policy.Action.WRITE, link.source), (policy.Action.READ, link.target))
-        if opened[action].isdisjoint((ANYONE, policy.Term("scope", end), policy.Term("link", link.name)))
+        if end in space.scopes  # what the other node allows is not known here
+        and opened[action].isdisjoint((ANYONE, policy.Term("scope", end), policy.Term("link", link.name)))
     }
     if links and len(closed) == len(links):
-        how = f"allow `scope:{links[0].source}` to write and `scope:{links[0].target}` to read, for instance"
-        yield ("policies",), f"let nothing pass from one scope to another; {how}"
+        both = ((links[0].source, "write"), (links[0].target, "read"))
+        how = " and ".join(f"`scope:{end}` to {does}" for end, does in both if end in space.scopes)
+        yield ("policies",), f"let nothing pass from one scope to another; allow {how}, for instance"
 
 
 def _without_ids(config: Config) -> Iterator[Finding]:
@@ -89,9 +92,10 @@ def _useless(config: Config) -> Iterator[Finding]:
     if config.node.data is None and "durability" in keys:
         yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
     if config.trust is not None:
-        if not any(listener.url.tls for listener in config.listeners):
+        tls = any(listener.url.tls for listener in config.listeners)
+        if not tls and not config.trust.domains and not any(each.remote for each in config.links):
             yield ("trust",), "has no effect: no listener uses TLS; add one with mqtts:// or wss://"
-        elif not config.trust.accept:
+        elif config.trust.accept == ():
             yield ("trust", "accept"), "is empty, so no client is trusted; list those that are"
 
 

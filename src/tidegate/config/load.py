@@ -110,6 +110,7 @@ def validated(source: Source, model: type[Model], parser: Parser | None = None) 
 def _unreadable(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
         yield from unreadable_files(listener, "listeners", index)
+    yield from unreadable_files(config.node, "node")
     yield from unreadable_files(config.http, "http")
     yield from unreadable_files(config.keys.ktm, "keys", "ktm")
     yield from unreadable_files(config.pipeline, "pipeline")
@@ -153,6 +154,7 @@ def exposed_files(config: Config) -> list[tuple[int, str]]:
     keys: list[tuple[DocumentPath, Path | None]] = [
         (("listeners", index, "key"), each.key or each.cert) for index, each in enumerate(config.listeners)
     ]
+    keys.append((("node", "key"), config.node.key or config.node.cert))
     if config.http is not None:
         keys.append((("http", "key"), config.http.key or config.http.cert))
     if config.keys.ktm is not None:

@@ -155,7 +155,7 @@ def _function(written: str, info: ValidationInfo) -> str:
     return written
 
 
-class Node(Section):
+class Node(CheckedSection):
     """The node itself."""
 
     name: Name
@@ -166,6 +166,16 @@ class Node(Section):
     """Folder for everything that must survive a restart. Without it nothing does: the node is volatile."""
     timezone: Annotated[str, AfterValidator(_timezone)] = "UTC"
     """Time zone of times of day in the configuration."""
+    cert: FilePath | None = None
+    """Certificate chain (PEM) that the node shows where it connects to other nodes."""
+    key: FilePath | None = None
+    """Its private key (PEM). Default: the one in the file of the certificate."""
+    ca: FilePath | None = None
+    """Certificates (PEM) of the authorities that sign those of the nodes and brokers that it connects to."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.key is not None and self.cert is None:
+            yield ("key",), "has no effect without `cert`; add that, or remove it"
 
 
 class Authentication(Section):

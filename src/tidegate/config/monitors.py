@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.links import SCOPE, between, directed_links, ends, no_link, scope_names
+from tidegate.config.links import SCOPE, between, directed_links, ends, no_link, remote_scopes, scope_names
 from tidegate.config.parser import Parser, parser_of
 from tidegate.config.policies import Condition, Filter, RuleId
 from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
@@ -450,12 +450,19 @@ class Monitor(CheckedSection):
         steps = [step for each in after if (step := _step(each, parser)) is not None]
         return _step(self.only, parser), steps, _step(self.reset, parser)
 
-    def attachment(self, id: str, parser: Parser) -> Attachment:
-        """The machine, and where it acts. Raises `ConfigError` if its Python cannot be used."""
+    def leaves(self, far: Collection[str]) -> bool:
+        """Whether it acts where events leave for another node; `far` are the scopes of others."""
+        link = self.ends()
+        return link is not None and link[1].removeprefix(SCOPE) in far and link[1].startswith(SCOPE)
+
+    def attachment(self, id: str, parser: Parser, far: Collection[str] = ()) -> Attachment:
+        """The machine, and where it acts; `far` are scopes of other nodes. Raises `ConfigError` if its Python cannot be
+        used."""
         return Attachment(
             id=id,
             monitor=self.machine(parser),
             link=self.ends(),
+            leaves=self.leaves(far),
             scope=self.scope,
             direction=self.direction,
             each=self.each,
@@ -505,7 +512,7 @@ class Monitor(CheckedSection):
 
 def problems(config: Config) -> Iterator[Finding]:
     """Scopes and links that monitors name and nobody has."""
-    known = scope_names(config)
+    known, far = scope_names(config), remote_scopes(config)
     links = {joint.name: joint for joint in directed_links(config)}
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
@@ -514,13 +521,16 @@ def problems(config: Config) -> Iterator[Finding]:
         lost = False
         for end in entry.ends() or ():
             name = end.removeprefix(SCOPE)
-            if end.startswith(SCOPE) and name not in known:
+            if end.startswith(SCOPE) and name not in known and not (name in far and entry.between):
                 lost = True
                 meant = suggestion(name, known)
                 hint = f"did you mean `{meant}`? A" if meant else "a"
                 yield (*here, "link"), f"names the unknown scope `{name}`; {hint} client is written `client:{name}`"
         if entry.link is not None and entry.between and not lost and (name := between(entry.link)) not in links:
             yield (*here, "link"), no_link(name, links)
+        if "suppressed" in entry.model_fields_set and entry.leaves(far):
+            text = "has no effect where events leave for another node: nobody is acknowledged; remove it"
+            yield (*here, "suppressed"), text
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -531,13 +541,15 @@ def warnings(config: Config) -> Iterator[Finding]:
     writers = None if policies is None else policies.named(Action.WRITE, "monitor")
     outward = {joint.source for joint in directed_links(config) if joint.way is not Way.DOWN}
     inward = {joint.target for joint in directed_links(config) if joint.way is not Way.UP}
+    far = remote_scopes(config)
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
         linked = outward if entry.direction is Direction.EX_PUB else inward
         if entry.direction in _OUTSIDE and entry.scope not in linked:
             text = f"acts on nothing, because `{entry.scope}` has neither parents nor such links; change it"
             yield (*here, "direction"), text
-        if entry.enters and entry.makes and not (writers is None or attachments[index].id in writers):
+        enters = entry.enters and not entry.leaves(far)
+        if enters and entry.makes and not (writers is None or attachments[index].id in writers):
             how = f'add `{{subject: "monitor:{attachments[index].id}", topic: …, action: write}}` to `policies`'
             yield here, f"makes messages that no policy allows it to write, and `*` does not count for monitors; {how}"
         for path, text in analysis.sequence_warnings(*entry.steps(parser)):

@@ -26,9 +26,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tidegate import policy
+from tidegate.config.directory import AttributeName
 from tidegate.config.parser import LEVEL_ROOTS, Parser, parser_of, problem_text
 from tidegate.config.problems import Finding, combined_problems, refusal, remedy, requires
-from tidegate.config.section import LIST, ONE, CheckedSection, Identity, OneOrMore, Person, Section, beside, shape
+from tidegate.config.section import LIST, ONE, CheckedSection, Identity, Name, OneOrMore, Person, Section, beside, shape
 from tidegate.config.units import Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK
@@ -216,6 +217,23 @@ class Levels(CheckedSection):
             yield (places[0], name) if places else ("order",), f"is wrong: {problem_text(error)}"
 
 
+class Domain(Section):
+    """Another domain: who speaks for it, and what is believed of its people."""
+
+    nodes: tuple[Name, ...] = ()
+    """Nodes of that domain. Their links bring messages of its people."""
+    through: tuple[Name, ...] = ()
+    """Nodes of other domains whose links bring messages of its people too."""
+    users: Mapping[Identity, Person] = Field(default_factory=dict)
+    """Users there, each with the user here that it is. Default: they are `name@domain` here."""
+    roles: Mapping[Identity, Identity] = Field(default_factory=dict)
+    """Roles there, each with the role here that it is. Default: they are `role@domain` here."""
+    groups: Mapping[Identity, Identity] = Field(default_factory=dict)
+    """Groups there, each with the group here that it is. Default: they are `group@domain` here."""
+    attributes: tuple[AttributeName, ...] = ()
+    """Attributes of people there that conditions here see. Default: none."""
+
+
 class Trust(CheckedSection):
     """Which TLS clients are trusted, and what becomes of others."""
 
@@ -233,9 +251,19 @@ class Trust(CheckedSection):
     """What happens to TLS clients that are not trusted: their connection is closed, or counts for no more than its
     encryption."""
 
+    domains: Mapping[Name, Domain] = Field(default_factory=dict)
+    """Other domains, by name. Without an entry nobody speaks for a domain, and nothing is believed of it."""
+
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        if self.accept is None and not self.revoked:
+        if self.accept is None and not self.revoked and not self.domains:
             yield ("accept",), "is missing; add it (Who is trusted)"
+        owners: dict[str, str] = {}
+        for name, domain in self.domains.items():
+            for index, node in enumerate(domain.nodes):
+                owner = owners.setdefault(node, name)
+                if owner != name:
+                    text = f"is `{node}`, which is a node of `{owner}` already; a node has one domain, so remove one"
+                    yield ("domains", name, "nodes", index), text
 
     @field_validator("accept", "revoked")
     @classmethod

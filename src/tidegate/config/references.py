@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import policy
 from tidegate.config.directory import has_other_authentication
-from tidegate.config.links import SCOPE, directed_links, no_link, scope_names
+from tidegate.config.links import SCOPE, directed_links, no_link, remote_scopes, scope_names
 from tidegate.config.monitors import Monitor, Step
 from tidegate.config.policies import entries, written
 from tidegate.config.problems import DocumentPath, Finding, remedy, suggestion, unknown
@@ -53,24 +53,35 @@ _LITERAL: Final = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
 
 
 def problems(config: Config) -> Iterator[Finding]:
-    """Every name of a scope or link that does not exist."""
-    scopes = scope_names(config)
+    """Every name of a scope or link that does not exist, and a domain that is no other one."""
+    yield from _own_domain(config)
+    scopes, far = scope_names(config), remote_scopes(config)
+    everywhere = (*scopes, *far)
     for index, preference in enumerate(config.preferences):
-        if preference.to is not None and preference.to not in (ANY_SCOPE, *scopes):
-            yield ("preferences", index, "to"), unknown("scope", preference.to, scopes, "scopes")
+        if preference.to is not None and preference.to not in (ANY_SCOPE, *everywhere):
+            yield ("preferences", index, "to"), unknown("scope", preference.to, everywhere, "scopes")
     for path, scope in _client_scopes(config):
         if scope not in config.scopes:  # with a bus, that is where everybody connects
             yield path, unknown("scope", scope, config.scopes, "scopes")
-    links = {joint.name for joint in directed_links(config)}
+    links = [joint.name for joint in directed_links(config)]
     for path, text in _scope_subjects(config):
         [term] = Selector.parse(text).terms
-        if term.sort == "scope" and term.name not in scopes:
+        if term.sort == "scope" and term.name in far:
+            link = next(name for name in links if term.name in name.split("->"))
+            yield path, f"is `{text}`, a scope of another node, which acts there; write `link:{link}`"
+        elif term.sort == "scope" and term.name not in scopes:
             yield path, unknown("scope", term.name, scopes, "scopes")
         elif term.sort == "link" and term.name not in links:
             yield path, no_link(term.name, links)
     for path, name in _flow_ends(config, SCOPE):
-        if name not in scopes:
-            yield path, unknown("scope", name, scopes, "scopes")
+        if name not in everywhere:
+            yield path, unknown("scope", name, everywhere, "scopes")
+
+
+def _own_domain(config: Config) -> Iterator[Finding]:
+    own = config.node.domain
+    if config.trust is not None and own in config.trust.domains:
+        yield ("trust", "domains", own), "is the domain of this node, and nobody elsewhere speaks for it; remove it"
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -124,6 +135,9 @@ def unknown_names(config: Config) -> Iterator[Finding]:
         for role in config.brokering.roles or ():
             if role not in known.names["role"]:
                 yield ("brokering", "roles", role), unknown("role", role, known.names["role"], "directory")
+    for path, sort, name in _believed(config):
+        for text in known.doubts_of_subject(policy.Term(sort, name, config.node.domain)):
+            yield path, text
     for section in SUBJECT_KEYS:
         for path, term in subjects(config, section):
             for text in known.doubts_of_subject(term):
@@ -153,6 +167,14 @@ def subjects(config: Config, section: str) -> Iterator[tuple[DocumentPath, polic
             yield (*path, index, SUBJECT_KEYS[section], *below), terms[text]
 
 
+def _believed(config: Config) -> Iterator[tuple[DocumentPath, str, str]]:
+    """Users, roles and groups that people of other domains are believed to be."""
+    for name, domain in () if config.trust is None else config.trust.domains.items():
+        for key, sort in (("users", "user"), ("roles", "role"), ("groups", "group")):
+            for there, here in getattr(domain, key).items():
+                yield ("trust", "domains", name, key, there), sort, here
+
+
 class _KnownNames:
     """Who and what there is, and what is said of names that nobody has."""
 
@@ -179,6 +201,8 @@ class _KnownNames:
             own = policy.BUILT_IN.union(*(entry.attributes for each in sections for entry in each.values()))
             if config.http is not None:
                 own |= _GIVEN
+            if config.trust is not None:
+                own = own.union(*(domain.attributes for domain in config.trust.domains.values()))
             self._attributes |= {"s": own, "p": own | _PUBLISHED}
 
     def doubts_of_subject(self, term: policy.Term) -> Iterator[str]:

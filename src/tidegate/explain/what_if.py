@@ -145,6 +145,8 @@ class WhatIf:
         who, space = parse_subject_name(text), self.rules.space
         if who.kind == "link":
             links = {link.name: link for link in space.links}
+            if any(who.name == link.name for remote in space.remote for link in remote.directions):
+                raise ConfigError(f"`{text}` leads to another node, and such links cannot be explained yet")
             if who.name not in links:
                 raise ConfigError(f"`{text}` {unknown('link', who.name, tuple(links), 'links')}")
             outward, inward = link_ends(links[who.name], self.rules, self.config.node.name)

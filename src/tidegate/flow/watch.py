@@ -27,7 +27,7 @@ from tidegate.flow.graph import SCOPE, Allow, ConnectionGraph, Link, is_scope
 from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.policy.brokering import Brokering
-from tidegate.policy.scopes import ScopeGraph
+from tidegate.policy.scopes import Peer, ScopeGraph, ScopeLink
 
 Ends = tuple[str, str, str, str]
 """Of a presence: enters, leaves, inward, outward."""
@@ -40,15 +40,18 @@ _REMEMBERED: Final = 1_000
 
 
 def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterable[Presence] = ()) -> ConnectionGraph:
-    """The scopes of a node, the links between them, and these clients. Inside a node every link is trusted."""
+    """The scopes of a node, the links between them and to scopes of other nodes, and these clients.
+
+    Inside a node every link is trusted, and so are those to other nodes, which have proved who they are.
+    """
     graph = ConnectionGraph(
-        (
-            Link(source=SCOPE + link.source, target=SCOPE + link.target, type=link.type, trusted=True)
-            for link in space.links
-        ),
+        (_link(link, trusted=True) for link in space.links),
         entities=(SCOPE + name for name in space.scopes),
         allow=_several(brokering),
     )
+    for each in space.remote:
+        for directed in each.directions:
+            graph.add(_link(directed, trusted=each.kind is Peer.NODE))
     there: dict[str, list[Ends]] = {}
     for presence in presences:
         there.setdefault(presence.client, []).append(_ends(presence))
@@ -175,6 +178,10 @@ class Watch:
         for assertion in self._forbidden:
             if client in (assertion.source, assertion.target) or (assertion.paths and assertion.target in beyond):
                 yield assertion
+
+
+def _link(link: ScopeLink, *, trusted: bool) -> Link:
+    return Link(source=SCOPE + link.source, target=SCOPE + link.target, type=link.type, trusted=trusted)
 
 
 def _ends(presence: Presence) -> Ends:

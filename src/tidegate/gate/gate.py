@@ -212,8 +212,7 @@ class Gate:
             kind = Direction.IM_PUB if link.inward else Direction.IM_SUB
         else:
             return ()
-        border = isinstance(link, NodeLinkEnd)
-        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=link.scope, border=border)
+        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=link.scope)
 
     def context(self, source: Link, options: MessageOptions = NO_OPTIONS) -> Context:
         """The context of what is published over a link. The innermost demand counts."""

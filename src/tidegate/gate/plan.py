@@ -22,7 +22,7 @@ from tidegate.gate.protection import Protection
 from tidegate.gate.verdict import FOREVER, Deny, Residual
 from tidegate.monitor import Attachment, ModeCounts, ModeRevision, calm_modes
 from tidegate.routing import Group
-from tidegate.session import Grant, Link, Session
+from tidegate.session import Grant, Link, LinkSession, Session
 from tidegate.wire import NONE, V5, Properties, encode_properties
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Plan:
     failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
     local: bool = False  # some target does not want its own messages
     durable: bool = False
+    refusing: tuple[LinkSession, ...] = ()  # links to other nodes without which nobody is to have it
     floor_properties: Properties = NONE  # what MQTT 5 subscribers are told of its floor, if that is announced
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
@@ -194,6 +195,12 @@ class Plan:
             or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
             or any(ways[0].session.row for _, ways in self.deferred)
         )
+        sessions = [
+            *(grant.session for grant in targets),
+            *(ways[0].session for ways in (*conditional, *(ways for _, ways in self.deferred))),
+        ]
+        self.refusing = tuple(one for one in sessions if isinstance(one, LinkSession) and one.refusing)
+        self.durable = self.durable or bool(self.refusing)
         open_way = not (self.refusal or self.admission or self.control or self.sealing is not None or self.ingested)
         self.immediate = open_way and not self.monitored
         if not open_way or not self.simple or self.local or watched or not leads:

@@ -69,6 +69,7 @@ class RuleSet:
 
     def __post_init__(self) -> None:
         renamed = any(share.here != share.there for link in self.space.links for share in link.shares)
+        renamed = renamed or any(link.into is not None for link in self.space.remote)  # under any name there
         object.__setattr__(self, "renames", renamed or any(each.renames for each in self.monitors))
 
     @property

@@ -1,8 +1,8 @@
 """Where monitors act: on which links of which scopes, in which order.
 
-A link attachment acts once: where the event enters the target if that is a scope, otherwise where it leaves the
-source. One by scope and direction acts on every link that touches the scope that way. Several act in file order.
-A default one acts where no other does.
+A link attachment acts once: where the event enters the target if that is a scope of this node, otherwise where it
+leaves the source. One by scope and direction acts on every link that touches the scope that way. Several act in file
+order. A default one acts where no other does.
 
 What it will not do: run them. It knows nothing of states.
 """
@@ -62,6 +62,8 @@ class Attachment:
     monitor: Machine
     link: tuple[str, str] | None = None
     """Source and target by full name, such as `client:lock` and `scope:home`."""
+    leaves: bool = False
+    """With `link`: the target is a scope of another node, so it acts where events leave for it."""
     scope: str | None = None
     """Without `link`: the scope, by its bare name."""
     direction: Direction | None = None
@@ -84,7 +86,7 @@ class Attachment:
         if self.link is None:
             return self.scope or ""
         source, target = self.link
-        return (target if target.startswith("scope:") else source).removeprefix("scope:")
+        return (target if target.startswith("scope:") and not self.leaves else source).removeprefix("scope:")
 
 
 class Monitors:
@@ -103,17 +105,13 @@ class Monitors:
             else:
                 self._by_border.setdefault((each.scope, each.direction), []).append(index)
 
-    def over(
-        self, source: str, target: str, *, kind: Direction, scope: str, border: bool = False
-    ) -> tuple[Attachment, ...]:
-        """Those that act on a link where it touches a scope, in file order. `kind` says how it does.
-
-        `border`: the scope at its other end is of another node, where these rules do not count.
-        """
+    def over(self, source: str, target: str, *, kind: Direction, scope: str) -> tuple[Attachment, ...]:
+        """Those that act on a link where it touches a scope, in file order. `kind` says how it does."""
         indices = self._by_border.get((scope, kind), [])
-        # semantics.md, Monitors: a link's acts on entering a scope, and only towards clients on leaving one
-        if border or kind.enters == target.startswith("scope:"):
-            indices = sorted(indices + self._by_link.get((source, target), []))
+        # semantics.md, Monitors: a link's acts on entering a scope of this node, else on leaving one
+        linked = self._by_link.get((source, target), [])
+        if linked and self._all[linked[0]].place == scope:
+            indices = sorted(indices + linked)
         acting = tuple(self._all[index] for index in indices)
         return tuple(each for each in acting if not each.default) or acting
 

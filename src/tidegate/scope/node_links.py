@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import ProtocolError
 from tidegate.gate import RuleSet
 from tidegate.policy.domains import Domains
-from tidegate.policy.scopes import NodeLink
+from tidegate.policy.scopes import NodeLink, Overflow
 from tidegate.policy.scopes import Peer as Far
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.exports import LinkExports
@@ -142,6 +142,7 @@ class LinkEnd:
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
         self.link = link
+        self.session.refusing = link.overflow is Overflow.REFUSE
         node = self.site.origin.node
         if link.out is not None:  # else nothing is sent
             self.session.exporter = LinkExports(link.out, lambda: self.scope.gate, f"{link.near}@{node}")
@@ -316,6 +317,7 @@ class NodeLinks:
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
+        self._begun = False
 
     def arrange(self, rules: RuleSet) -> None:
         """The links that the rules name; who was linked by others is not any more."""
@@ -332,10 +334,19 @@ class NodeLinks:
             else:
                 end.configure(link)
             end.route()
+            if self._begun and not end.session.row:
+                end.session.save()
         for scope in self._scopes.values():
             scope.node_links = self
         for changed in self.on_change:
             changed()
+
+    def begin(self) -> None:
+        """What the store kept is restored: from now on what is owed over a link is kept there."""
+        self._begun = True
+        for end in self.ends.values():
+            if not end.session.row:
+                end.session.save()
 
     def joined(self, scope: str) -> frozenset[str]:
         """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""

@@ -75,7 +75,7 @@ class Path:
         """A PUBLISH of QoS 0 or 1: how many it reached, or why it did not go on."""
         # hot: nothing but what the plan asks for
         if plan.immediate and not message.retain:
-            if message.qos and plan.durable and self._no_room(plan, False):
+            if message.qos and plan.durable and self._no_room(plan, message):
                 return NO_ROOM
             return self.deliver(plan, message, source)
         link = source.inward
@@ -83,7 +83,7 @@ class Path:
             why = self.write(plan, message, link)
             if why is not None:
                 return why
-        if message.qos and self._no_room(plan, message.retain):
+        if message.qos and self._no_room(plan, message):
             return NO_ROOM
         if plan.monitored or plan.sealing is not None or plan.ingested or plan.control:
             return self._publish(plan, message, link, source)
@@ -99,7 +99,7 @@ class Path:
                 return why
         if message.retain:
             self.scope.keepable(message)  # so that PUBREC can tell
-        if self._no_room(plan, message.retain) or (source.row and self.site.store.refusing):
+        if self._no_room(plan, message) or (source.row and self.site.store.refusing):
             return NO_ROOM
         if plan.sealing is None:
             return message
@@ -367,11 +367,13 @@ class Path:
 
     # -- what several steps need ---------------------------------------------------------------------------------
 
-    def _no_room(self, plan: Plan, retain: bool) -> bool:
-        """Whether a QoS 1 or 2 message would have to be made safe, and nothing can be at the moment."""
+    def _no_room(self, plan: Plan, message: Message) -> bool:
+        """Whether a QoS 1 or 2 message would have to be made safe, and cannot be at the moment."""
         site = self.site
-        stored = plan.durable or retain or plan.monitored
-        return (stored and site.store.refusing) or (plan.ingested and site.journal.refusing)
+        stored = plan.durable or message.retain or plan.monitored
+        if (stored and site.store.refusing) or (plan.ingested and site.journal.refusing):
+            return True
+        return any(link.refuses(message) for link in plan.refusing)
 
     def _control(self, message: Message, source: Session | None) -> int:
         """A message for the node itself: publisher rules have been taken, a request for a key is answered."""

@@ -15,7 +15,7 @@ from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
 from tidegate.session.link import NodeLinkEnd
 from tidegate.session.message import Message
-from tidegate.session.runtime import Site
+from tidegate.session.runtime import Full, Site
 from tidegate.session.session import NEVER, Session
 
 
@@ -30,10 +30,11 @@ class Exporter(Protocol):
 class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
-    __slots__ = ("exporter",)
+    __slots__ = ("exporter", "refusing")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
         self.exporter: Exporter
+        self.refusing = False  # at its bound publishers are told, and nobody is sent anything
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
 
@@ -45,6 +46,16 @@ class LinkSession(Session):
     @property
     def plain(self) -> bool:
         return False
+
+    @property
+    def full(self) -> Full:
+        return Full.DROP_OLDEST  # a long outage must not stop what is new
+
+    def refuses(self, message: Message) -> bool:
+        """Whether a QoS 1 or 2 message finds no room here, and is to be refused to its publisher then."""
+        if not self.refusing or self.room(message):
+            return False
+        return self.connection is None or self.window <= 0 or self.queued > 0
 
     def parts(
         self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0

@@ -79,6 +79,11 @@ class DeliveryQueue:
 
     # -- the queue ---------------------------------------------------------------------------------------------
 
+    @property
+    def full(self) -> Full:
+        """What happens when it takes no more."""
+        return self.site.limits.full
+
     def room(self, message: Message) -> bool:
         """Whether its queue would take it."""
         limits, size = self.site.limits, message.size
@@ -153,10 +158,10 @@ class DeliveryQueue:
         if not self.room(delivery.message):
             self.site.counters.dropped += 1
             self._note_bound(delivery.message.size)
-            if limits.full is Full.DISCONNECT and self.connection is not None:
+            if self.full is Full.DISCONNECT and self.connection is not None:
                 self.connection.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
                 return
-            if limits.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
+            if self.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
                 return
             while queue and not self.room(delivery.message):
                 self._unstore(self._take(queue))

@@ -314,11 +314,12 @@ def to_property(envelope: bytes) -> str:
 def from_property(text: str) -> bytes:
     try:
         envelope = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        if to_property(envelope) == text:  # the decoder skips what is not of its alphabet
-            return envelope
+        exact = to_property(envelope) == text  # the decoder skips what is not of its alphabet
     except ValueError:
-        pass
-    raise MalformedPacket("a user property that is not base64url")
+        exact = False
+    if not exact:
+        raise MalformedPacket("a user property that is not base64url")
+    return envelope
 
 
 def open_property(text: str, payload: bytes, key: bytes | None, statics: Bounded[bytes, Static]) -> Envelope:
