@@ -16,14 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 from time import perf_counter
-from typing import Final
+from typing import Final, cast
 
 from tidegate.config.address import Address
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.net import ConnectionShell
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd, Peer
-from tidegate.session import Connection, Phase, Site
+from tidegate.session import Connection, Host, Phase, Site
 from tidegate.wire import V5, Connack, Reason, Type, decode, encode, frame
 
 CONNECTING: Final = 10.0  # seconds for everything up to CONNACK
@@ -36,7 +36,7 @@ FindPeer = Callable[[Connection, str | None], Peer | Refused]
 OnBug = Callable[[Connection, BaseException], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Line:
     """What a connection that this node has made inherits, as others do from their listener (session.Listening)."""
 
@@ -70,7 +70,7 @@ class Attempt:
         self.error = ""
         """Why it did not open, or has ended."""
         self.connection = Connection(
-            site=site, host=end, listener=Line(name=str(address), max_packet=max_packet), on_bug=on_bug
+            site=site, host=cast(Host, end), listener=Line(name=str(address), max_packet=max_packet), on_bug=on_bug
         )
         self.connection.dialed = self._answered
         self._site = site
@@ -172,7 +172,7 @@ class Attempt:
             self.keep_alive = min(self.keep_alive, asked)
         shell = self._shell
         self._unread = b""
-        shell.data_received = receive = self.connection.reader.receive  # type: ignore[assignment]
+        shell.data_received = receive = self.connection.reader.receive
         shell.transport.set_protocol(shell)  # uvloop asks a protocol only once what it does with data
         self._connected.set_result(True)
         if rest:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from tidegate.config.address import Address, parse_address
+from tidegate.config.address import Address, parse_far
 from tidegate.errors import ConfigError
 from tidegate.link.attempt import Attempt, FindPeer, OnBug
 from tidegate.scope.node_links import LinkEnd
@@ -61,7 +61,7 @@ class Dialer:
     ) -> None:
         """`context` reads the node's certificates, and may block. `peer` says who is at the other end."""
         self.end = end
-        self.link = end.link  # as it was when this one was made
+        self.via = end.link.via  # as it was when this one was made
         self.state = State.CONNECTING
         self.address: Address | None = None
         """The one that is connected, or was tried last."""
@@ -116,7 +116,7 @@ class Dialer:
             try:
                 lasted = await self._round()
             except Exception:
-                log.exception("bug", link=self.link.name)
+                log.exception("bug", link=self.end.link.name)
                 lasted = 0.0
             if lasted >= STEADY:
                 self._pause = FIRST
@@ -126,15 +126,15 @@ class Dialer:
 
     async def _round(self) -> float:
         """Tries the addresses in order; how long the first connection that could be made has lasted."""
-        for url in self.link.via:
+        for url in self.via:
             self.state = State.CONNECTING
-            self.address = address = parse_address(url)
+            self.address = address = parse_far(url)
             attempt = await self._opened(address)
             if attempt is None:
                 continue
             began = self._loop.time()
             self._attempt, self.state, self.error = attempt, State.CONNECTED, ""
-            log.info("link is up", link=self.link.name, address=url)
+            log.info("link is up", link=self.end.link.name, address=url)
             await attempt.hold()
             self._attempt = None
             self._failed(attempt.error, "link is down")
@@ -165,5 +165,5 @@ class Dialer:
 
     def _failed(self, why: str, event: str) -> None:
         if why != self.error:
-            log.warning(event, link=self.link.name, address=str(self.address), reason=why)
+            log.warning(event, link=self.end.link.name, address=str(self.address), reason=why)
         self.error = why

@@ -7,7 +7,7 @@ then CONNACK, then what was owed. Nothing of a session is touched before the cli
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
@@ -20,7 +20,7 @@ from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.node_links import GREETING, VERSION, Greeting
 from tidegate.scope.role_member import Member
-from tidegate.session import NEVER, Connection, Hold, Link, Phase, Session, Subject
+from tidegate.session import NEVER, Connection, Hold, Host, Link, Phase, Session, Subject
 from tidegate.session.usage import name_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
@@ -120,7 +120,7 @@ class Handshake:
         assert end is not None
         if end.link.via:  # each would end the connection that the other has made
             return Refused(text=f"this end of the link connects, too; remove `via` from `{end.link.name}` or there")
-        host, connection.host = connection.host, end
+        host, connection.host = connection.host, cast(Host, end)  # what comes over a link asks for less
         refusal = end.welcome(connection, packet, peer)
         if refusal is not None:
             connection.host = host
