@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from tidegate.errors import MalformedPacket
 from tidegate.policy.levels import DEFAULT_RANKING
-from tidegate.policy.preferences import Preferences, check_travelling
+from tidegate.policy.preferences import Applicable, Preferences, check_travelling
 from tidegate.policy.subject import Subject
 from tidegate.predicate import Function, Ranking
 from tidegate.wire import cbor
@@ -127,11 +127,31 @@ class PreferenceSet:
         return cbor.canonical([VERSION, self.content, self.signer, self.signature])
 
     def understood(
-        self, functions: Mapping[str, Function] | None = None, ranking: Ranking = DEFAULT_RANKING
+        self,
+        functions: Mapping[str, Function] | None = None,
+        ranking: Ranking = DEFAULT_RANKING,
+        named: Callable[[str], str] = str,
     ) -> Preferences:
-        """The preferences with their conditions as this node understands them."""
-        data = {"domain": self.domain, "preferences": list(self.preferences)}
+        """The preferences as this node understands them. `named`: what it calls a scope that some are about."""
+        entries = [{**each, "to": named(each["to"])} if "to" in each else each for each in self.preferences]
+        data = {"domain": self.domain, "preferences": entries}
         return Preferences.decode(data, functions=functions, ranking=ranking)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSet:
+    """A set as this node understands it."""
+
+    set: PreferenceSet
+    preferences: Preferences
+
+    def receiving(self, topic: str) -> Applicable:
+        """What the owner says of subscribers that receive a message; `topic` is the original one."""
+        return self.preferences.receiving(self.set.name, self.set.domain, topic, self.set.identity)
+
+    def forwarding(self, topic: str, to: str) -> Applicable:
+        """The same of forwarding it to the scope `to`."""
+        return self.preferences.forwarding(self.set.name, self.set.domain, topic, to, self.set.identity)
 
 
 def set_of(
@@ -279,7 +299,10 @@ class ForeignPreferences:
         self._held: dict[Key, _Held] = {}
         self._shares: dict[str, _Share] = {}
         self._evicted: dict[Key, tuple[int, bytes]] = {}  # number and digest
-        self._forgetful = False  # some of these had to go: nobody can be said to have no preferences
+        self.forgetful = False
+        """Some of these had to go: nobody can be said to have no preferences any more."""
+        self.forgotten: list[Key] = []
+        """Which ones, for whoever stores them."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -325,7 +348,7 @@ class ForeignPreferences:
             held = self._held[oldest]
             del held.neighbours[neighbour]
             if not held.neighbours:
-                self._evict(oldest)
+                self._forget_set(oldest)
                 gone.append(oldest)
         return gone
 
@@ -334,15 +357,27 @@ class ForeignPreferences:
         if share is not None and key in share.keys:
             share.size -= share.keys.pop(key)
 
-    def _evict(self, key: Key) -> None:
+    def _forget_set(self, key: Key) -> None:
         held = self._held.pop(key)
         self.remember(key, held.set.number, held.digest)
+
+    def evict(self, key: Key) -> bool:
+        """A set does not count any more: its owner is unknown. False if there is none."""
+        held = self._held.get(key)
+        if held is None:
+            return False
+        for neighbour in held.neighbours:
+            self._discharge(key, neighbour)
+        self._forget_set(key)
+        return True
 
     def remember(self, key: Key, number: int, digest: bytes) -> None:
         """An owner's set had to make room."""
         while len(self._evicted) >= self._most_evicted:
-            del self._evicted[next(iter(self._evicted))]
-            self._forgetful = True
+            oldest = next(iter(self._evicted))
+            del self._evicted[oldest]
+            self.forgotten.append(oldest)
+            self.forgetful = True
         self._evicted[key] = number, digest
 
     def forget(self, neighbour: str) -> list[Key]:
@@ -353,13 +388,17 @@ class ForeignPreferences:
             held = self._held[key]
             del held.neighbours[neighbour]
             if not held.neighbours:
-                self._evict(key)
+                self._forget_set(key)
                 gone.append(key)
         return gone
 
     def evicted(self, key: Key) -> tuple[int, bytes] | None:
         """The number and the digest of a set that had to make room."""
         return self._evicted.get(key)
+
+    def get(self, key: Key) -> PreferenceSet | None:
+        held = self._held.get(key)
+        return None if held is None else held.set
 
     def neighbours(self, key: Key) -> tuple[str, ...]:
         """Those that have brought the set that counts."""
@@ -374,6 +413,6 @@ class ForeignPreferences:
         held = self._held.get(key)
         if held is not None:
             return held.set if held.set.number >= number else None
-        if number or self._forgetful or key in self._evicted:
+        if number or self.forgetful or key in self._evicted:
             return None
         return PreferenceSet(domain=key[0], owner=key[1], name=key[1].removeprefix(NAMED), number=0)

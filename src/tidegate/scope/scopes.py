@@ -18,6 +18,7 @@ from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope
@@ -51,6 +52,7 @@ class Realm:
         self._keyring = keyring
         self._shift = ModeRevision()
         self.publishers = Publishers(site, self.scopes, audit)
+        self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
         self._arrange(rules)
 
@@ -168,6 +170,7 @@ class Realm:
             audit=self.audit,
             stopwatch=self._stopwatch,
             publishers=self.publishers,
+            foreign=self.foreign,
             shift=self._shift,
             keyring=self._keyring,
         )

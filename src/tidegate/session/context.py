@@ -61,6 +61,9 @@ class Context:
     """Its publisher has proven it with the key of a capability."""
     scored: bool = False
     """The pipeline made it: what its properties say of its quality is true."""
+    foreign: tuple[str, int] | None = None
+    """It came from another node: the id of its owner at home, and the number of the preferences that travelled with
+    it (`policy.preference_sets`). None: it was published here, or nobody owns it."""
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
 
@@ -132,6 +135,8 @@ class Context:
             known["signed"] = True
         if self.scored:
             known["scored"] = True
+        if self.foreign is not None:
+            known["foreign"] = list(self.foreign)
         if self.others:
             known["others"] = [other.fields() for other in self.others]
             return SEVERAL + cbor2.dumps(known)
@@ -176,6 +181,7 @@ class Context:
             key=known.get("key"),
             signed=known.get("signed", False),
             scored=known.get("scored", False),
+            foreign=tuple(known["foreign"]) if "foreign" in known else None,
             others=tuple(SourceContext.read(fields) for fields in known.get("others", ())),
         )
 
