@@ -27,7 +27,7 @@ class LazyModule:
 if TYPE_CHECKING:
     from cryptography import exceptions, x509
     from cryptography.hazmat.primitives import hashes, hpke, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mlkem, x25519
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mlkem, padding, rsa, x25519
     from cryptography.hazmat.primitives.asymmetric import utils as dss
     from cryptography.hazmat.primitives.ciphers import aead
     from cryptography.hazmat.primitives.kdf import hkdf
@@ -42,10 +42,12 @@ else:
     ec = LazyModule("cryptography.hazmat.primitives.asymmetric.ec")
     ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519")
     mlkem = LazyModule("cryptography.hazmat.primitives.asymmetric.mlkem")
+    padding = LazyModule("cryptography.hazmat.primitives.asymmetric.padding")
+    rsa = LazyModule("cryptography.hazmat.primitives.asymmetric.rsa")
     x25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.x25519")
     dss = LazyModule("cryptography.hazmat.primitives.asymmetric.utils")
     aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
     hkdf = LazyModule("cryptography.hazmat.primitives.kdf.hkdf")
 
 __all__ = ["LazyModule", "aead", "dss", "ec", "ed25519", "exceptions", "hashes", "hkdf", "hpke", "mlkem", "oid"]
-__all__ += ["serialization", "x509", "x25519"]
+__all__ += ["padding", "rsa", "serialization", "x509", "x25519"]

@@ -26,6 +26,7 @@ class Person:
     tls: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     impostor: bool = False
+    identity: str = ""
 
 
 HOME = "mygymbrand"

@@ -275,6 +275,30 @@ def test_what_is_not_understood_elsewhere_counts_as_false_and_travels_on() -> No
     assert made.encode() == data
 
 
+def test_a_field_that_is_not_known_makes_it_count_as_false() -> None:
+    entry = {"id": "u", "user": "mary", "topic": "#", "unless": "true"}
+    made = Preferences.decode({"domain": HOME, "preferences": [entry, {"id": "v", "user": "mary", "topic": "a"}]})
+    refused = made.receiving("mary", HOME, "b").decide(bob, {})
+    assert refused == Refuse("u", "u: `unless` is not known here")
+    granted = made.receiving("mary", HOME, "a").decide(bob, {})
+    assert isinstance(granted, Granted)
+    assert granted.rules == ("v",)
+
+
+@pytest.mark.parametrize("more", [{}, {"when": "false"}, {"when": "s.user =="}, {"owner": "m1"}, {"unless": 1}])
+def test_one_that_denies_and_is_not_understood_forbids_to_all_but_the_owner(more: dict[str, Any]) -> None:
+    entry = {"id": "no", "user": "mary", "topic": "#", "effect": "deny", **more}
+    allowing = {"id": "yes", "user": "mary", "topic": "#"}
+    made = Preferences.decode({"domain": HOME, "preferences": [allowing, entry]})
+    applicable = made.receiving("mary", HOME, "a", more.get("owner", ""))
+    for known in ({}, {"o": {}, "e": {}, "p": {}}):
+        refused = applicable.decide(bob, known)
+        assert isinstance(refused, Refuse)
+        assert refused.rule == "no"
+    assert isinstance(applicable.decide(replace(mary, domain="othergym", identity="m1"), {}), Refuse)
+    assert isinstance(applicable.decide(replace(mary, identity="m1"), {}), Granted)
+
+
 def test_a_preference_survives_another_node_as_it_was() -> None:
     assert Preferences.decode(gym.encode()).encode() == gym.encode()
 
@@ -291,7 +315,8 @@ def test_a_preference_survives_another_node_as_it_was() -> None:
         {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#", "to": 1}]},
         {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#", "keep": [1]}]},
         {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#", "keep": "some"}]},
-        {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#", "unless": "true"}]},
+        {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#", "keep": {"/a": 1}}]},
+        {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#", 1: "true"}]},
         {"domain": "d", "preferences": [{"id": "u", "user": "mary", "topic": "#"}] * 2},
         {"domain": "d", "preferences": [{}] * 257},
     ],

@@ -24,6 +24,7 @@ from tidegate.gate.decision import evaluate, undecided
 from tidegate.gate.gate import Gate
 from tidegate.gate.lane import Lane
 from tidegate.gate.plan import Plan
+from tidegate.gate.preferences import OwnerPreferences
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import crossing, stages
 from tidegate.gate.verdict import Deny, Known, Stage, Step
@@ -73,10 +74,11 @@ class Explainer:
         )
         self._routes = RouteFinder(self._gate, rules, node)
         attributes = Attributes(_EVERYTHING, self._clock)
-        full = stages(_EVERYTHING, attributes)
+        owners = OwnerPreferences(_EVERYTHING)
+        full = stages(_EVERYTHING, attributes, owners)
         self._ingress = _complete(full[0], self._gate.stages.ingress)
         self._egress = _complete(full[1], self._gate.stages.egress)
-        sending, receiving = crossing(_EVERYTHING, attributes)
+        sending, receiving = crossing(_EVERYTHING, attributes, owners)
         self._sending = _complete(sending, self._gate.stages.sending)
         self._receiving = _complete(receiving, self._gate.stages.receiving)
 

@@ -184,6 +184,8 @@ class StepRecorder:
                 assert known.target is not None
                 receiver = known.target.subject
                 applicable = stage.applicable(known)
+                if applicable is None:
+                    return
                 env = self._around(receiver, message)
                 seen = applicable.seeing(receiver, env)
                 for each, how in applicable.considered(receiver, env):

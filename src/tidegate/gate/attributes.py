@@ -201,6 +201,15 @@ class Attributes:
             }
         return p
 
+    def publication_in(self, domain: str, known: Known) -> dict[str, Any]:
+        """The root `p` of a message to come, as another domain names its publisher."""
+        return {**self.publication(known), **self._named(known.context.subject, domain)}
+
+    def _named(self, subject: Subject, domain: str) -> dict[str, Any]:
+        """What `p` says of a publisher as another domain names people."""
+        named = attributes_of(subject, domain)
+        return {name: value for name, value in named.items() if name not in _OF_THE_MESSAGE}
+
     def environment(self, actor: Subject) -> Environment:
         return self.rules.surroundings(actor.listener)
 
@@ -260,6 +269,11 @@ class Attributes:
         """The root `p`."""
         context, base = self._decoded(message.context)
         return PublishAttributes(self, base, message, context)
+
+    def published_in(self, domain: str, message: Message) -> Mapping[str, Any]:
+        """The same as another domain names its publisher."""
+        context, base = self._decoded(message.context)
+        return PublishAttributes(self, {**base, **self._named(context.subject, domain)}, message, context)
 
     def dismantled(self) -> tuple[dict[Any, Any], ...]:
         """What it remembers, for whoever lets go of it piece by piece; it is not used any more."""

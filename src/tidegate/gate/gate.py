@@ -22,6 +22,7 @@ from tidegate.gate.lane import NOWHERE, Lane
 from tidegate.gate.links import ScopeExit
 from tidegate.gate.plan import Plan
 from tidegate.gate.plan_cache import PLAN_COST, AlarmClock, PlanCache
+from tidegate.gate.preferences import ForeignOwners
 from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage, possible
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import StageSet
@@ -65,6 +66,7 @@ class Gate:
         fresh: Callable[[Session], bool],
         retired: Callable[[Plan], None],
         publishers: PublisherRules | None = None,
+        foreign: ForeignOwners | None = None,
         compiled: Callable[[Lane, Plan], None] = lambda lane, plan: None,
         mode_revision: ModeRevision | None = None,
         bound: int = PLAN_COST,
@@ -75,13 +77,14 @@ class Gate:
         """
         self.clock = clock
         self.publishers = publishers  # their rules for their own messages, if they may have any
+        self.foreign = foreign  # owners of other domains whose messages come here, if any do
         self.version = 0
         self.watched = False  # every message is recorded, so none takes the fast lane
         self.counts_denied = False  # what plans deny is counted by source,
         self.counts_allowed = False  # and what they pass on, too: see `own_lane`
         self.rules = rules
         self.attributes = Attributes(rules, clock)
-        self.stages = StageSet.of(rules, self.attributes, publishers)
+        self.stages = StageSet.of(rules, self.attributes, publishers, foreign)
         deferred = DeferredFree()
         self.stored = StoredMessageDecider(self.stages, clock=clock, fresh=fresh, deferred=deferred)
         self.compiler = PlanCompiler(
@@ -174,10 +177,12 @@ class Gate:
         return lane
 
     def _revisions(self, context: Context) -> Iterator[int | None]:
-        """Of the rules of all publishers that a message comes from."""
-        for subject in (context.subject, *(other.context.subject for other in context.others)):
-            active_rules = None if self.publishers is None else self.publishers.of(subject)
+        """Of the rules of all publishers that a message comes from, and of the preferences of other domains' people."""
+        for each in (context, *(other.context for other in context.others)):
+            active_rules = None if self.publishers is None else self.publishers.of(each.subject)
             yield None if active_rules is None else active_rules.revision
+            if each.foreign is not None and self.foreign is not None:
+                yield self.foreign.revision
 
     def linked_lane(self, lane: Lane, exit: ScopeExit, before: str, after: str, sealed: bool) -> Lane:
         """The lane here of what takes one in another scope and comes over a link from there.
@@ -339,7 +344,7 @@ class Gate:
         self.rules = rules
         self.attributes = Attributes(rules, self.clock)
         self._floor_properties = {}
-        self._enforce(StageSet.of(rules, self.attributes, self.publishers))
+        self._enforce(StageSet.of(rules, self.attributes, self.publishers, self.foreign))
 
     def enforce(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
         """Other stages than those of the rules, for tests of the gate itself."""

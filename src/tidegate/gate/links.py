@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Step
 from tidegate.monitor import Attachment, Direction, Instance, ModeCounts, calm_modes
-from tidegate.policy.scopes import NodeLink, ScopeLink, Way
+from tidegate.policy.scopes import ScopeLink, Way
 from tidegate.session import Link, ScopeLinkEnd, Subject
 
 if TYPE_CHECKING:
@@ -132,16 +132,6 @@ def link_ends(link: ScopeLink, rules: RuleSet, node: str) -> tuple[ScopeLinkEnd,
         for scope in (link.source, link.target)
     )
     return ScopeLinkEnd(outward, False, link.type), ScopeLinkEnd(inward, True, link.type)
-
-
-def border_monitors(link: NodeLink, rules: RuleSet) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
-    """The monitors of a link to another node, in their order: where events leave for it, and where they arrive."""
-    near, far = f"scope:{link.near}", f"scope:{link.far}"
-    over = rules.monitors.over
-    return (
-        () if link.out is None else over(near, far, kind=_LEAVING[link.out.way], scope=link.near),
-        () if link.into is None else over(far, near, kind=_ENTERING[link.into.way], scope=link.near),
-    )
 
 
 def link_monitors(link: ScopeLink, rules: RuleSet) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:

@@ -57,7 +57,7 @@ class PlanCache:
         self.invalidated = invalidated  # called when all plans go, or those of a publisher
         self.deferred = deferred
         self.cost = 0
-        self.epoch = 0  # changes when derived lanes may have gone
+        self.epoch = 0  # changes when derived lanes may have gone, or have others in their place
         self.lanes: WeakValueDictionary[Hashable, Lane] = WeakValueDictionary()
         self.derived: dict[Any, Lane] = {}
         self.upstream: tuple[PlanCache, ...] = ()  # of scopes with links to this one
@@ -189,6 +189,11 @@ class PlanCache:
                 lane.onward = None
             outer.variants = None
             outer.version = NOWHERE
+        self.invalidated()
+
+    def renew(self) -> None:
+        """What has been decided of other domains' people does not hold any more: their lanes are looked up anew."""
+        self.epoch += 1
         self.invalidated()
 
     def tidy(self) -> bool:

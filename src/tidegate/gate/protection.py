@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.gate.attributes import Attributes
+from tidegate.gate.preferences import OwnerPreferences
 from tidegate.gate.publisher_rules import RULES, PublisherRules
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.keys.group import Group, protecting
-from tidegate.policy import Action, facets, paths_below
+from tidegate.policy import Action, Preference, facets, paths_below
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.publisher_rules import ActiveRule, owner_of
 from tidegate.predicate import Predicate
@@ -39,6 +40,8 @@ EACH: Final = frozenset(
     | {f"p.{name}" for name in ("time", "qos", "size")}
 )
 """What differs from message to message."""
+_UNKNOWN: Final = (Preference(id="", user="", topic="#", broken="the preferences of the owner are not known here"),)
+"""Stands for those of an owner whose preferences are not known here."""
 
 VIEWED: Final = Deny(
     step=Step.PROTECT,
@@ -73,9 +76,16 @@ def of_each(reads: Iterable[str]) -> str | None:
 class KeyGroupFinder:
     """Finds groups, under one version of the rules."""
 
-    def __init__(self, rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None) -> None:
+    def __init__(
+        self,
+        rules: RuleSet,
+        attributes: Attributes,
+        owners: OwnerPreferences,
+        publishers: PublisherRules | None,
+    ) -> None:
         self.rules = rules
         self.attributes = attributes
+        self.owners = owners
         self.publishers = publishers if rules.ceiling else None
 
     def protection(self, known: Known) -> Protection | Deny | None:
@@ -109,8 +119,7 @@ class KeyGroupFinder:
 
     def _group(self, known: Known, filter: str) -> Group:
         owner = known.context.subject
-        preferences = self.rules.preferences
-        preferred = preferences.receiving(owner.user, owner.domain, known.published, owner.identity).preferences
+        applicable = self.owners.receiving(known.context, known.published)
         demand = known.context.demand
         return Group.of(
             filter=filter,
@@ -121,7 +130,10 @@ class KeyGroupFinder:
                 # a message that comes from others has a key with those alone that come from the same
                 *(f"from\0{other.data.hex()}" for other in known.context.others),
             ],
-            preferences=[self._bound(f"{each.id}\0{each.broken or ''}", each.when, known) for each in preferred],
+            preferences=[
+                self._bound(f"{each.id}\0{each.broken or ''}", each.when, known)
+                for each in (_UNKNOWN if applicable is None else applicable.preferences)
+            ],
             owner=owner.user,
             domain=owner.domain,
             demand=None if demand is None else demand.text,

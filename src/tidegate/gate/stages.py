@@ -9,7 +9,7 @@ from tidegate.gate.attributes import Attributes
 from tidegate.gate.brokering import BrokeringStage, PathStage
 from tidegate.gate.capability import CapabilityStage
 from tidegate.gate.levels import DemandStage, LevelStage
-from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
+from tidegate.gate.preferences import ForeignOwners, ForwardingPreferenceStage, OwnerPreferences, PreferenceStage
 from tidegate.gate.protection import KeyGroupFinder
 from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage
 from tidegate.gate.reserved import ReservedTopicStage
@@ -40,12 +40,20 @@ class StageSet:
     importing: tuple[Stage, ...]
     """Where a link from a scope of another node enters this one."""
     key_groups: KeyGroupFinder
+    owners: OwnerPreferences
 
     @classmethod
-    def of(cls, rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None) -> StageSet:
-        ingress, egress = stages(rules, attributes, publishers)
-        sending, receiving = crossing(rules, attributes)
-        exporting, importing = bordering(rules, attributes)
+    def of(
+        cls,
+        rules: RuleSet,
+        attributes: Attributes,
+        publishers: PublisherRules | None,
+        foreign: ForeignOwners | None = None,
+    ) -> StageSet:
+        owners = OwnerPreferences(rules, foreign)
+        ingress, egress = stages(rules, attributes, owners, publishers)
+        sending, receiving = crossing(rules, attributes, owners)
+        exporting, importing = bordering(rules, attributes, owners)
         return cls(
             rules=rules,
             attributes=attributes,
@@ -55,7 +63,8 @@ class StageSet:
             receiving=receiving,
             exporting=exporting,
             importing=importing,
-            key_groups=KeyGroupFinder(rules, attributes, publishers),
+            key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
+            owners=owners,
         )
 
     @property
@@ -72,7 +81,7 @@ class StageSet:
 
 
 def stages(
-    rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None = None
+    rules: RuleSet, attributes: Attributes, owners: OwnerPreferences, publishers: PublisherRules | None = None
 ) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The steps on the way in, and those on the way out. A step that cannot object is left out."""
     ingress: list[Stage] = [ReservedTopicStage(heard(rules)), DemandStage(rules.levels)]
@@ -89,8 +98,8 @@ def stages(
         egress.append(PublisherRuleStage(reading, publishers, attributes, keyed=rules.keyed))
     elif reading is not None:
         egress.append(reading)
-    if len(rules.preferences):
-        egress.append(PreferenceStage(rules.preferences, attributes))
+    if owners.any:
+        egress.append(PreferenceStage(owners, attributes))
     egress += (ViewStage(rules.views), WhereStage(attributes))
     return tuple(ingress), tuple(egress)
 
@@ -100,7 +109,9 @@ def heard(rules: RuleSet) -> frozenset[str]:
     return KEYS | {CONTROL} if rules.ceiling else KEYS
 
 
-def crossing(rules: RuleSet, attributes: Attributes) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+def crossing(
+    rules: RuleSet, attributes: Attributes, owners: OwnerPreferences
+) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The steps of a link between scopes of one node: where it leaves one, and where it enters the other.
 
     Such a link is as safe as can be, nobody reads over it, and views are applied where somebody does.
@@ -110,12 +121,14 @@ def crossing(rules: RuleSet, attributes: Attributes) -> tuple[tuple[Stage, ...],
     if rules.policies is not None:
         sending.append(ForwardingAccessStage(rules.policies, attributes))
         receiving.append(AccessStage(Action.READ, rules.policies, attributes))
-    if len(rules.preferences):
-        receiving.append(ForwardingPreferenceStage(rules.preferences, attributes))
+    if owners.any:
+        receiving.append(ForwardingPreferenceStage(owners, attributes))
     return tuple(sending), tuple(receiving)
 
 
-def bordering(rules: RuleSet, attributes: Attributes) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+def bordering(
+    rules: RuleSet, attributes: Attributes, owners: OwnerPreferences
+) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The steps of a link between nodes: where it leaves this one, and where it enters this one.
 
     The other node decides who receives what crosses; views and publishers' tables go with it.
@@ -128,6 +141,6 @@ def bordering(rules: RuleSet, attributes: Attributes) -> tuple[tuple[Stage, ...]
     if rules.policies is not None:
         exporting.append(ForwardingAccessStage(rules.policies, attributes))
         importing.append(AccessStage(Action.READ, rules.policies, attributes))
-    if len(rules.preferences):
-        exporting.append(ForwardingPreferenceStage(rules.preferences, attributes))
+    if owners.any:
+        exporting.append(ForwardingPreferenceStage(owners, attributes))
     return tuple(exporting), tuple(importing)

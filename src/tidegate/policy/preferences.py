@@ -6,14 +6,15 @@ ones does, those that say `*`.
 
 Invariants
 - A condition that fails counts as false, and so does one that arrived from another node and is not understood here:
-  a preference is never lost on the way, since losing one widens.
+  a preference is never lost on the way, since losing one widens. One that denies and is not understood here forbids,
+  except to the owner.
 - The conditions see people as the owner's domain names them, wherever they are evaluated.
 - What the true ones keep unites; a true one without `keep` keeps all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,12 +31,13 @@ ANY_SCOPE: Final = "*"
 BUDGET: Final = 500
 """Operations of one evaluation, some 50 µs: an owner may have many, and each receiver asks all that match."""
 MAX_TRAVELLING: Final = 256
-"""Preferences that one message may bring along."""
+"""Preferences of one owner that may travel."""
+_FIELDS: Final = frozenset(("id", "user", "owner", "topic", "to", "when", "keep"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preference:
-    """One line of a data owner. `broken` says why a condition from another node is not understood here.
+    """One line of a data owner. `broken` says why one from another node is not understood here.
 
     With `owner`, an id, it is of that identity, whatever the name; without it of whoever has the name, or had it.
     """
@@ -49,6 +51,8 @@ class Preference:
     keep: View = ALL
     text: str | None = None
     broken: str | None = None
+    forbids: bool = False
+    """It denies, and is not understood here."""
 
     @property
     def condition(self) -> Predicate | PredicateFailed | None:
@@ -87,6 +91,10 @@ class Applicable:
         """
         if not self.preferences:
             return Granted()
+        forbidding = [each for each in self.preferences if each.forbids and not self._owns(receiver, each)]
+        if forbidding:
+            reasons = "; ".join(f"{each.id}: {each.broken}" for each in forbidding)
+            return Refuse(", ".join(each.id for each in forbidding), reasons)
         known = self.seeing(receiver, known, unknown)
         outcomes = ((each, partial_outcome(each.condition, known)) for each in self.preferences)
         hits = [(each, left) for each, left in outcomes if left is not False]
@@ -97,6 +105,14 @@ class Applicable:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
             return _Residual(self.preferences, tuple(settled))({})
         return Undecided.of(_Residual(self.preferences, tuple(hits)), asked)
+
+    def _owns(self, receiver: Subject, preference: Preference) -> bool:
+        """Whether a receiver is the one whose preference it is."""
+        if receiver.domain != self.domain or receiver.user is None:
+            return False
+        if preference.owner is not None:
+            return receiver.identity == preference.owner
+        return receiver.user == preference.user
 
     def seeing(self, receiver: Subject, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
         """What the conditions see: the receiver is known in full, so nothing that is left reads the node's own `s`."""
@@ -216,16 +232,44 @@ class Preferences:
     ) -> Preferences:
         """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
         match data:
-            case {"domain": str() as domain, "preferences": list() as entries, **rest} if (
-                len(entries) <= MAX_TRAVELLING
-            ):
+            case {"domain": str() as domain, "preferences": list() as entries, **rest}:
+                check_travelling(entries)
+                preferences = [_decoded(each, functions, ranking) for each in entries]
                 try:
-                    preferences = [_decoded(each, functions, ranking) for each in entries]
-                    return cls(preferences, domain=domain, domains=domains_of(rest.get("domains", {})))
+                    domains = domains_of(rest.get("domains", {}))
                 except ConfigError as error:
                     raise MalformedPacket(f"preferences that cannot be read: {error}") from error
+                return cls(preferences, domain=domain, domains=domains)
             case _:
                 raise MalformedPacket("preferences that cannot be read")
+
+
+def check_travelling(entries: Sequence[object]) -> None:
+    """MalformedPacket unless these are preferences as `Preferences.encode` writes them, understood here or not."""
+    if len(entries) > MAX_TRAVELLING:
+        raise MalformedPacket(f"{len(entries)} preferences of one owner: up to {MAX_TRAVELLING} travel")
+    ids: set[str] = set()
+    for entry in entries:
+        match entry:
+            case dict() if all(isinstance(entry.get(name), str) for name in ("id", "user", "topic")):
+                id, topic = entry["id"], entry["topic"]
+            case _:
+                raise MalformedPacket("a preference without id, user and topic")
+        if not all(isinstance(name, str) for name in entry):
+            raise MalformedPacket("a preference with a field that has no name")
+        if id in ids:
+            raise MalformedPacket(f"two preferences have the id `{id[:100]}`")
+        ids.add(id)
+        if not topics.valid_filter(topic):
+            raise MalformedPacket(f"`{topic[:100]}` of a preference is no topic filter")
+        for name in ("owner", "to", "when"):
+            if not isinstance(entry.get(name, ""), str):
+                raise MalformedPacket(f"`{name}` of a preference is no text")
+        keep = entry.get("keep", "all")
+        try:
+            View.parse(keep if isinstance(keep, (str, list)) else "")
+        except ConfigError as error:
+            raise MalformedPacket(f"`keep` of a preference cannot be read: {error}") from None
 
 
 def _encoded(each: Preference) -> dict[str, Any]:
@@ -241,38 +285,25 @@ def _encoded(each: Preference) -> dict[str, Any]:
     return data
 
 
-def _decoded(data: object, functions: Mapping[str, Function] | None, ranking: Ranking) -> Preference:
-    match data:
-        case {"id": str() as id, "user": str() as user, "topic": str() as topic, **rest}:
-            pass
-        case _:
-            raise ConfigError("one without id, user and topic")
-    to, when, keep = rest.pop("to", None), rest.pop("when", None), rest.pop("keep", "all")
-    owner = rest.pop("owner", None)
-    if not topics.valid_filter(topic):
-        raise ConfigError(f"`{topic[:100]}` is no topic filter")
-    if not (to is None or isinstance(to, str)) or not (when is None or isinstance(when, str)):
-        raise ConfigError("`to` and `when` are texts")
-    if not (owner is None or isinstance(owner, str)):
-        raise ConfigError("`owner` is the id of a user")
-    if keep != "all" and not (isinstance(keep, list) and all(isinstance(pointer, str) for pointer in keep)):
-        raise ConfigError("`keep` is `all` or a list of JSON pointers")
-    if rest:
-        raise ConfigError(f"`{', '.join(sorted(map(str, rest)))[:100]}` is not known here")
-    predicate, broken = None, None
+def _decoded(data: Mapping[str, Any], functions: Mapping[str, Function] | None, ranking: Ranking) -> Preference:
+    """What is not known here makes it one that is not understood: it may restrict in ways that are not known either."""
+    predicate, when = None, data.get("when")
+    unknown = sorted(data.keys() - _FIELDS)
+    broken = f"`{', '.join(unknown)[:100]}` is not known here" if unknown else None
     if when is not None:
         try:
             predicate = compile(when, functions=functions, budget=BUDGET, ranking=ranking)
         except PredicateError as error:
-            broken = str(error)
+            broken = broken or str(error)
     return Preference(
-        id=id,
-        user=user,
-        owner=owner,
-        topic=topic,
-        to=to,
+        id=data["id"],
+        user=data["user"],
+        owner=data.get("owner"),
+        topic=data["topic"],
+        to=data.get("to"),
         when=predicate,
-        keep=View.parse(keep),
+        keep=View.parse(data.get("keep", "all")),
         text=when,
         broken=broken,
+        forbids=broken is not None and data.get("effect") == "deny",
     )

@@ -14,6 +14,7 @@ from tidegate.routing import Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.authenticator import ANONYMOUS, Authenticator
 from tidegate.scope.capability_expiry import Validity
+from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.handshake import Handshake
 from tidegate.scope.imports import SEEN
 from tidegate.scope.node_links import NodeLinks
@@ -52,6 +53,7 @@ class Scope:
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
         publishers: Publishers | None = None,
+        foreign: ForeignOwners | None = None,
         shift: ModeRevision | None = None,
         keyring: Keyring | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class Scope:
             fresh=self.subjects.fresh,
             retired=audit.retired,
             publishers=self.publishers,
+            foreign=foreign,
             compiled=self._compiled,
             mode_revision=shift,
         )

@@ -18,6 +18,7 @@ from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.node_links import NodeLinks
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
@@ -52,6 +53,7 @@ class Realm:
         self._keyring = keyring
         self._shift = ModeRevision()
         self.publishers = Publishers(site, self.scopes, audit)
+        self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
         self.node_links = NodeLinks(self.scopes)
         self._arrange(rules)
@@ -171,6 +173,7 @@ class Realm:
             audit=self.audit,
             stopwatch=self._stopwatch,
             publishers=self.publishers,
+            foreign=self.foreign,
             shift=self._shift,
             keyring=self._keyring,
         )

@@ -50,7 +50,7 @@ class SourceContexts:
         self._known.clear()
         self._carrying.clear()
         rules = self.scope.gate.rules
-        reads = rules.preferences.reads
+        reads = rules.preferences.reads  # those of other domains' people are asked one by one: see `of`
         if rules.policies is not None:
             reads |= rules.policies.reads(Action.READ) | rules.policies.reads(Action.WRITE)
         self._timed = _any_below(reads, _OF_A_TIME)
@@ -60,10 +60,14 @@ class SourceContexts:
 
     def of(self, message: Message, link: str) -> Sources:
         """All contexts of a message, its own first. `link`: the type of the link that it came over."""
-        key = (message.context, message.topic, link, message.published if self._timed else None)
+        gate = self.scope.gate
+        context = gate.attributes.decoded(message.context)
+        timed = self._timed or (
+            context.foreign is not None and _any_below(gate.stages.owners.reads(context), _OF_A_TIME)
+        )
+        key = (message.context, message.topic, link, message.published if timed else None)
         sources = self._known.get(key)
         if sources is None:
-            context = self.scope.gate.attributes.decoded(message.context)
             own = replace(context.called(message.topic), sealed=False, under=None, key=None, others=())
             others = (replace(other, link=other.link or link) for other in context.others)
             sources = self._known[key] = unique((SourceContext(own.encode(), link, key[-1]), *others))
@@ -87,8 +91,7 @@ class SourceContexts:
             return True
         if own is None or self._topical or any(source.publisher != own for source in sources):
             return False
-        owner = sources[0].context.subject
-        return self.scope.gate.rules.preferences.cache_key(owner.user, owner.domain, owner.identity) is None
+        return self.scope.gate.stages.owners.cache_key(sources[0].context.subject) is None
 
     def restored(self, stored: Iterable[object]) -> Sources:
         """What the store kept; the version before had the contexts alone."""
@@ -126,7 +129,7 @@ class SourceContexts:
     def _restrictions(self, context: Context) -> tuple[Hashable, ...]:
         """Who restricts it, and how."""
         subject = context.subject
-        owner = self.scope.gate.rules.preferences.cache_key(subject.user, subject.domain, subject.identity)
+        owner = self.scope.gate.stages.owners.cache_key(subject)
         speaks = self.scope.publishers.of(subject) is not None
         return owner, subject.name if speaks else None, context.demand, context.view
 

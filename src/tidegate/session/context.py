@@ -67,6 +67,9 @@ class Context:
     """The facts that held on all of that way."""
     path: tuple[str, ...] = ()
     """The scopes of other nodes that it has been in, as `name@node id`."""
+    foreign: tuple[str, int] | None = None
+    """It came from another node: the id of its owner at home, and the number of the preferences that travelled with
+    it (`policy.preference_sets`). None: it was published here, or nobody owns it."""
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
 
@@ -152,6 +155,8 @@ class Context:
             known["floor"] = self.floor
             known["held"] = self.held
             known["path"] = self.path
+        if self.foreign is not None:
+            known["foreign"] = list(self.foreign)
         if self.others:
             known["others"] = [other.fields() for other in self.others]
             return SEVERAL + cbor2.dumps(known)
@@ -199,6 +204,7 @@ class Context:
             floor=known.get("floor"),
             held=tuple(known.get("held", ())),
             path=tuple(known.get("path", ())),
+            foreign=tuple(known["foreign"]) if "foreign" in known else None,
             others=tuple(SourceContext.read(fields) for fields in known.get("others", ())),
         )
 

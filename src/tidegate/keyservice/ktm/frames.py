@@ -22,10 +22,11 @@ from typing import Any, Final
 
 import cbor2
 
-from tidegate.errors import KeysError, ProtocolError
+from tidegate.errors import KeysError, MalformedPacket, ProtocolError
 from tidegate.keys import Group, TopicKey, decode_key, encode_key
 from tidegate.keys.key import read_group as read_kept_group
 from tidegate.keys.key import valid_id
+from tidegate.wire import cbor
 
 VERSION: Final = 1
 MAX: Final = 128 * 1024  # bytes of a frame
@@ -34,7 +35,6 @@ IDS: Final = 512  # ids in one frame
 
 _MAGIC: Final = "tidegate-ktm"
 _HEAD: Final = 4
-_DEPTH: Final = 8
 _NUMBERS: Final = 1 << 53
 
 
@@ -106,43 +106,10 @@ async def receive(reader: asyncio.StreamReader, *, idle: float, whole: float) ->
 
 
 def content(data: bytes) -> object:
-    _check(data)
     try:
-        found: object = cbor2.loads(data)
-    except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError):
-        raise ProtocolError("a frame that is no CBOR") from None
-    return found
-
-
-def _check(data: bytes) -> None:
-    """One item of plain types, as long as the data: a decoder sees nothing else, whatever it would do with it."""
-    at, left = 0, [1]  # items that are still to come, on each level
-    while left:
-        if not left[-1]:
-            left.pop()
-            continue
-        left[-1] -= 1
-        if at >= len(data):
-            raise ProtocolError("a frame that ends too early")
-        major, value = data[at] >> 5, data[at] & 31
-        at += 1
-        if value > 27 or major == 6 or (major == 7 and not (20 <= value <= 22 or value >= 25)):
-            raise ProtocolError("a frame with something in it that is no plain value")
-        if value > 23:
-            size = 1 << (value - 24)
-            value = int.from_bytes(data[at : at + size], "big")
-            at += size
-        if 2 <= major <= 5:
-            if value > len(data):
-                raise ProtocolError("a frame that ends too early")
-            if major <= 3:
-                at += value
-            else:
-                left.append(value * (major - 3))
-        if at > len(data) or len(left) > _DEPTH:
-            raise ProtocolError("a frame that ends too early, or is too deep")
-    if at != len(data):
-        raise ProtocolError("a frame that goes on behind its end")
+        return cbor.plain(data)
+    except MalformedPacket as error:
+        raise ProtocolError(f"a frame that cannot be read: {error}") from None
 
 
 # -- hello -------------------------------------------------------------------------------------------------------------
@@ -226,7 +193,7 @@ def packed(key: TopicKey) -> list[bytes]:
 def unpacked(said: object) -> TopicKey:
     match said:
         case [bytes(known), bytes(secret)]:
-            _check(known[1:])  # behind its version
+            content(known[1:])  # behind its version
             try:
                 return decode_key(known, secret)
             except KeysError as error:
