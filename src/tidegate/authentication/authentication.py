@@ -184,12 +184,12 @@ class Authentication:
         return judged(transport, outcome)
 
     def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
-        transport = self._transport(connection, expected)
         tls = connection.certificate
-        if isinstance(transport, Refused):
-            return transport
         if tls is None or not tls["certificate"]:
             return Refused(text="a node shows its certificate, and this connection has none")
+        transport = self._transport(connection, expected)
+        if isinstance(transport, Refused):
+            return transport
         if not transport.trusted:
             return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
         try:
