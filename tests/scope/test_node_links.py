@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pure import End
@@ -10,7 +12,7 @@ from scope.spaces import got, say
 from tidegate.errors import ProtocolError
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Mapper, Names
-from tidegate.policy import Action, Policies, Policy, Preference, Preferences
+from tidegate.policy import Action, Effect, Policies, Policy, Preference, Preferences
 from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.domains import Domain
 from tidegate.policy.scopes import Overflow, ScopeGraph
@@ -18,7 +20,7 @@ from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
 from tidegate.session import Limits
-from tidegate.wire import Properties, Puback, Publish, Pubrel
+from tidegate.wire import V311, Properties, Puback, Publish, Pubrel
 
 
 def pair(**fields: object) -> tuple[Node, Node, Cable]:
@@ -136,6 +138,10 @@ def rule(id: str, subject: str, topic: str, *actions: Action, when: str | None =
         action=frozenset(actions),
         when=None if when is None else compile(when),
     )
+
+
+def denial(id: str, subject: str, topic: str, *actions: Action) -> Policy:
+    return replace(rule(id, subject, topic, *actions), effect=Effect.DENY)
 
 
 ALL_WRITE = rule("w", "*", "#", Action.WRITE)
@@ -367,3 +373,57 @@ def test_a_full_link_drops_the_oldest_or_refuses() -> None:
         assert told == answers
         assert [payload for _, payload in got(there)] == kept
         assert len(got(here)) == answers.count(0)
+
+
+def test_a_changed_policy_counts_for_the_next_message_of_the_fast_lane() -> None:
+    allowed = policies(ALL_WRITE, ALL_READ)
+    a = Node("a", node_link("x", "y"), policies=allowed)
+    b = Node("b", node_link("y", "x"), policies=allowed)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    for number in range(3):  # the first one is compiled for
+        say(publisher, "t", b"%d" % number)
+        cable.run()
+    b.change(policies=policies(ALL_WRITE, ALL_READ, denial("d", "link:x->y", "t", Action.READ)))
+    say(publisher, "t", b"denied there")
+    cable.run()
+    b.change(policies=allowed)
+    a.change(policies=policies(ALL_WRITE, ALL_READ, denial("d", "link:x->y", "t", Action.WRITE)))
+    say(publisher, "t", b"denied here")
+    cable.run()
+    a.change(policies=allowed)
+    say(publisher, "t", b"3")
+    cable.run()
+    assert [payload for _, payload in got(subscriber)] == [b"0", b"1", b"2", b"3"]
+    assert b.site.counters.denied == 1
+
+
+def test_versions_and_floors_of_subscribers_behind_the_fast_lane() -> None:
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), announces_floor=True)
+    cable = Cable(a, b, "x->y", level="tls")
+    old, new, publisher = b.peer("old", version=V311), b.peer("new"), a.peer("pub")
+    old.subscribe("#")
+    new.subscribe("#")
+    for number in range(3):
+        say(publisher, "t", b"%d" % number)
+        cable.run()
+    assert [message.payload for message in old.messages()] == [b"0", b"1", b"2"]
+    floors = [message.properties.user_properties for message in new.messages()]
+    assert floors == [(("floor", "plain"),)] * 3
+
+
+def test_a_chain_of_three() -> None:
+    a, c = Node("a", node_link("x", "y")), Node("c", node_link("z", "y"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    cables = [Cable(a, b, "x->y"), Cable(b, c, "y->z")]
+    ends = [b.peer("b"), c.peer("c")]
+    for end in ends:
+        end.subscribe("#")
+    publisher = a.peer("pub")
+    for number in range(3):
+        say(publisher, "t", b"%d" % number)
+        for cable in cables:
+            cable.run()
+    assert [got(end) for end in ends] == [[("t", b"0"), ("t", b"1"), ("t", b"2")]] * 2

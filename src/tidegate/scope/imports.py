@@ -100,7 +100,7 @@ class LinkImports:
             expires,
             id.output,
         )
-        return Imported(plan, message)
+        return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
 
     def seen(self, message: Message) -> None:
         """A QoS 1 or 2 message has been taken: it is not taken again, whichever way it comes."""

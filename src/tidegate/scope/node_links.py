@@ -255,7 +255,8 @@ class LinkEnd:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
         connection.version = V5
-        connection.publishes_with(LinkPublishing(connection, self.plans))
+        publishing = LinkPublishing(connection, self.plans)
+        connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
         session.attach(
             connection,
