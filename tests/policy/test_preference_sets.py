@@ -17,10 +17,10 @@ from policy.written import preference_of
 from tidegate.errors import MalformedPacket
 from tidegate.policy.preference_sets import (
     EVICTED,
-    HIGHEST,
     MAX,
     SETS,
     SIZE,
+    UNNUMBERED,
     ForeignPreferences,
     Offer,
     PreferenceSet,
@@ -180,7 +180,7 @@ def entries(**fields: Any) -> list[dict[str, Any]]:
         changed(name="x" * 70_000),
         changed(owner="user:bob"),
         changed(number=-1),
-        changed(number=HIGHEST + 1),
+        changed(number=UNNUMBERED),
         changed(number=True),
         changed(number=1.5),
         changed(preferences={}),

@@ -42,8 +42,8 @@ MAX_NAME: Final = 65_535
 """Bytes of a domain, an owner's id or name."""
 MAX_SIGNER: Final = 16 * 1024
 MAX_SIGNATURE: Final = 1024
-HIGHEST: Final = 2**53 - 1
-"""Of numbers."""
+UNNUMBERED: Final = 2**53 - 1
+"""The number of an owner whose set has none: no set can have it, and all are lower."""
 NAMED: Final = "user:"
 """Before the name of an owner who has no id."""
 SETS: Final = 10_000
@@ -217,7 +217,7 @@ def read(data: bytes) -> PreferenceSet:
             pass
         case _:
             raise MalformedPacket("a set of preferences with a field of another kind")
-    if not 0 <= number <= HIGHEST:
+    if not 0 <= number < UNNUMBERED:
         raise MalformedPacket("the number of a set of preferences is out of bounds")
     if not all(0 < len(text.encode()) <= MAX_NAME for text in (domain, owner, name)):
         raise MalformedPacket("a name in a set of preferences is empty or too long")

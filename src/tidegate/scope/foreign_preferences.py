@@ -17,7 +17,7 @@ import orjson
 
 from tidegate.errors import MalformedPacket, StoreError
 from tidegate.policy.preference_sets import (
-    HIGHEST,
+    UNNUMBERED,
     ForeignPreferences,
     Key,
     Offer,
@@ -191,7 +191,7 @@ def _record(name: str, data: bytes) -> tuple[object, ...]:
             case [int(version), [*neighbours], bytes(encoded)] if version == VERSION:
                 return read(encoded), neighbours
             case [int(version), str(domain), str(owner), int(number), bytes(digest)] if (
-                version == VERSION and 0 <= number <= HIGHEST
+                version == VERSION and 0 <= number < UNNUMBERED
             ):
                 return domain, owner, number, digest
     except MalformedPacket as error:
