@@ -16,6 +16,7 @@ from tidegate.bounded import Bounded
 from tidegate.gate import Gate
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
+from tidegate.scope.link_control import LinkControl, OwnerSets
 from tidegate.session import Context, Message, Origin, Session
 from tidegate.session.frames import EXACT, Parts
 from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_varint
@@ -29,8 +30,12 @@ _LISTS: Final = ("roles", "groups")
 class LinkExports:
     """What leaves over one link (session.Exporter)."""
 
-    def __init__(self, link: ScopeLink, gate: Callable[[], Gate], here: str) -> None:
+    def __init__(
+        self, link: ScopeLink, gate: Callable[[], Gate], here: str, owners: OwnerSets, control: LinkControl
+    ) -> None:
         """`here`: the scope that it leaves, as paths name it."""
+        self._owners = owners
+        self._control = control
         self.link = link
         self._gate = gate
         self._here = here
@@ -125,6 +130,9 @@ class LinkExports:
         subject, levels = context.subject, self._gate().rules.levels
         publisher: dict[str, Any] = {name: value for name in _EXPORTED if (value := getattr(subject, name))}
         publisher |= {name: list(value) for name in _LISTS if (value := getattr(subject, name))}
+        owner = self._owners.number(context, self._gate().rules.domain)
+        if owner is not None:
+            self._control.tell_owner(*owner)
         return Static(
             origin=message.origin.node,
             owner=subject.identity,
@@ -134,6 +142,7 @@ class LinkExports:
             floor=levels.floor(context.level),
             facts=levels.floor_facts(context.facts),
             path=(*context.path, self._here),
+            preferences=None if owner is None else (*owner[0], owner[1]),
             view=context.view,
             link=link,
             surroundings=context.surroundings,

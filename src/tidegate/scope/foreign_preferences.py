@@ -94,6 +94,10 @@ class ForeignOwners:
         name, _, node = place.rpartition("@")
         return name if name and node in (self.site.origin.node, self._far.get(name)) else place
 
+    def get(self, key: Key) -> PreferenceSet | None:
+        """The set of an owner as it came, signed."""
+        return self._sets.get(key)
+
     # -- taking ----------------------------------------------------------------------------------------------------
 
     def take(self, set: PreferenceSet, neighbour: str) -> Offer:
@@ -120,8 +124,10 @@ class ForeignOwners:
             self._renew()
 
     def _ours(self) -> frozenset[str]:
+        """What nobody else may say anything of. Other nodes of this domain are listed with it."""
         rules = next(iter(self._scopes.values())).gate.rules
-        return rules.formerly | {rules.domain}
+        known = rules.domains.get(rules.domain)
+        return frozenset() if known is not None and known.nodes else rules.formerly | {rules.domain}
 
     def _let_go(self, gone: Iterable[Key], others: Iterable[Key] = ()) -> None:
         """These owners are unknown now, and others have another set: what was decided by it does not hold."""

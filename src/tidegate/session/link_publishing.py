@@ -38,6 +38,10 @@ class Importer(Protocol):
         """A message and its plan, or why it is refused; None: it has been here, or comes back."""
         ...
 
+    def told(self, packet: Publish) -> bool:
+        """Whether it is for this node itself, which has taken note of it."""
+        ...
+
     def seen(self, message: Message) -> None:
         """A QoS 1 or 2 message has been taken."""
         ...
@@ -106,6 +110,8 @@ class LinkPublishing(Publishing):
     def publish(self, packet: Publish) -> None:
         if packet.properties.topic_alias is not None or packet.properties.subscription_identifiers:
             raise ProtocolError("neither topic aliases nor subscription identifiers go over a link")
+        if packet.topic[:1] == "$" and self.importer.told(packet):
+            return
         qos, pid = packet.qos, packet.packet_id
         imported = self.importer.opened(self.connection, packet)
         if isinstance(imported, Imported):
