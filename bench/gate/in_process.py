@@ -19,6 +19,7 @@ from tidegate.policy import Directory, Transport
 from tidegate.policy.capability import Capability, Proof
 from tidegate.scope import Exchange, Identity, Refused, Scope
 from tidegate.scope.authenticator import Answer
+from tidegate.scope.node_links import Peer
 from tidegate.session import Connection, Limits, Message, Origin, Session, Site, Volatile
 from tidegate.wire import Connect
 
@@ -55,6 +56,9 @@ class Known:
 
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return identity
+
+    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+        return Refused()
 
     def renew(self, session: Session) -> Identity | Refused:
         return self._identity(session.subject.user, session.client)

@@ -20,7 +20,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import structlog
 
@@ -35,8 +35,10 @@ from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.revocation import REVOKED, Revocation
+from tidegate.policy.trust import By, Trust, is_fingerprint, subject_text
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
+from tidegate.scope.node_links import Peer
 from tidegate.session import Bucket, Connection, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
@@ -154,8 +156,11 @@ class Authentication:
         else:
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
 
-    def _transport(self, connection: Connection) -> Transport | Refused:
-        """What is known of a connection, after the trust list was asked; refused if that closes it."""
+    def _transport(self, connection: Connection, peer: str | None = None) -> Transport | Refused:
+        """What is known of a connection, after the trust list was asked; refused if that closes it.
+
+        `peer`: the certificate that a link to another node expects; no other is accepted then.
+        """
         tls = connection.certificate
         transport = Transport(listener=connection.listener.name, address=connection.address)
         if tls is None:
@@ -163,20 +168,44 @@ class Authentication:
         transport = replace(
             transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
         )
-        return self._judged(transport, tls["der"], connection.site.wall)
+        trust = self.built.trust if peer is None else _only(peer)
+        return self._judged(transport, tls["der"], connection.site.wall, trust)
 
-    def _judged(self, transport: Transport, der: bytes | None, now: float) -> Transport | Refused:
+    def _judged(self, transport: Transport, der: bytes | None, now: float, trust: Trust | None) -> Transport | Refused:
         """What is known of a TLS peer after its certificate was looked up."""
         why = self.revocation.objection(der, transport.listener, now)
         if why:
             return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
-        trust = self.built.trust
         if trust is None:
             return transport
         outcome = trust.judge(der)
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
+
+    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+        tls = connection.certificate
+        if tls is None or not tls["certificate"]:
+            return Refused(text="a node shows its certificate, and this connection has none")
+        transport = self._transport(connection, expected)
+        if isinstance(transport, Refused):
+            return transport
+        if not transport.trusted:
+            return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
+        try:
+            subject = subject_text(tls["der"])
+        except ValueError as error:
+            return Refused(text=f"its certificate cannot be read: {error}")
+        levels = self.built.rules.levels
+        return Peer(
+            subject=subject,
+            certificate=tls["der"],
+            address=connection.address,
+            listener=transport.listener,
+            level=levels.level_of(transport),
+            facts=levels.facts_of(transport),
+            tls=_encryption(transport),
+        )
 
     def _outdated(self, connection: Connection, name: str) -> Refused | None:
         """Why a certificate proves nothing: it is of somebody who had its name, and was removed."""
@@ -219,9 +248,6 @@ class Authentication:
             self.names.note(user)
         elif principal.startswith((CERTIFICATE, f"{CLIENT}:")):
             self.names.note(principal.partition(":")[2])
-        tls = {}
-        if transport.tls_version is not None:
-            tls = {"version": transport.tls_version, "cipher": transport.tls_cipher or ""}
         levels = self.built.rules.levels
         return Identity(
             principal=principal,
@@ -231,7 +257,7 @@ class Authentication:
             attributes=attributes,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=tls,
+            tls=_encryption(transport),
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
@@ -361,7 +387,7 @@ class Authentication:
         if session.certificate is None:
             return None
         transport = Transport(listener=session.subject.listener, certificate=True)
-        found = self._judged(transport, session.certificate, session.site.wall)
+        found = self._judged(transport, session.certificate, session.site.wall, self.built.trust)
         if isinstance(found, Refused):
             return found
         return OFF_LIST if found.degraded and session.subject.certified else None
@@ -432,6 +458,18 @@ class Authentication:
             self._untold = 0
         else:
             self._untold += 1
+
+
+@lru_cache
+def _only(peer: str) -> Trust:
+    """The trust list of a link whose configuration names the certificate of its other end."""
+    return Trust(By.CERTIFICATE if is_fingerprint(peer) else By.SUBJECT, (peer,))
+
+
+def _encryption(transport: Transport) -> dict[str, str]:
+    if transport.tls_version is None:
+        return {}
+    return {"version": transport.tls_version, "cipher": transport.tls_cipher or ""}
 
 
 def _common_name(connection: Connection, transport: Transport) -> str | None:

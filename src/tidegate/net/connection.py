@@ -8,26 +8,37 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tidegate.session import Connection, Phase
 from tidegate.wire import Reason
-
-if TYPE_CHECKING:
-    from tidegate.net.listener import Listener
 
 LINGER = 5.0  # seconds a closed connection has to take what was written to it
 HIGH_WATER = 256 * 1024  # bytes that may wait for a client that reads slowly, before QoS 0 is dropped for it
 
 
+class Owner(Protocol):
+    """Whoever has accepted or made connections, and counts them."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def admits(self, shell: ConnectionShell) -> bool:
+        """Whether a connection that is open now may stay."""
+        ...
+
+    def lost(self, shell: ConnectionShell, error: Exception | None) -> None:
+        """It is gone; with what error, if the system names one."""
+        ...
+
+
 class ConnectionShell(asyncio.Protocol):
-    """One accepted socket."""
+    """One socket, accepted or made."""
 
-    __slots__ = ("_address", "connection", "data_received", "listener", "transport")
+    __slots__ = ("_address", "connection", "data_received", "owner", "transport")
 
-    def __init__(self, listener: Listener, connection: Connection, address: str) -> None:
+    def __init__(self, owner: Owner, connection: Connection, address: str) -> None:
         self._address = address
-        self.listener = listener
+        self.owner = owner
         self.connection = connection
         self.data_received: Callable[[bytes], None] = connection.reader.receive  # type: ignore[assignment]
         self.transport: Any = None
@@ -39,7 +50,7 @@ class ConnectionShell(asyncio.Protocol):
         connection.opened(self, self._address, _certificate(tls))
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         connection.write = self.transport.write  # hot: no call in between
-        if not self.listener.admits(self):
+        if not self.owner.admits(self):
             connection.phase = Phase.CLOSED
             self.transport.abort()
 
@@ -47,7 +58,7 @@ class ConnectionShell(asyncio.Protocol):
         try:
             self.connection.lost()
         finally:
-            self.listener.lost(self)  # whatever fails, its place is free again
+            self.owner.lost(self, exc)  # whatever fails, its place is free again
 
     def pause_writing(self) -> None:
         self.connection.pause_writing()
@@ -64,7 +75,7 @@ class ConnectionShell(asyncio.Protocol):
         """Closes when everything is written; a client that does not read gets `LINGER` seconds."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self.listener.loop.call_later(LINGER, self.transport.abort)
+            self.owner.loop.call_later(LINGER, self.transport.abort)
 
     def pause_reading(self) -> None:
         if not self.transport.is_closing():
@@ -85,7 +96,7 @@ class ConnectionShell(asyncio.Protocol):
 
 
 def _certificate(tls: ssl.SSLObject | None) -> dict[str, Any] | None:
-    """The client's verified certificate, and which protocol protects the connection; None without TLS."""
+    """The verified certificate of the peer, and which protocol protects the connection; None without TLS."""
     if tls is None:
         return None
     cipher = tls.cipher()

@@ -24,15 +24,28 @@ class Tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if self.minimum == "1.3" else ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-        try:
-            context.load_cert_chain(self.cert, self.key, password=_no_password)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"cannot load the certificate {self.cert} or its key or CA: {error}") from error
+        _load(context, self.cert, self.key, self.client_ca)
         modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
         context.verify_mode = modes[self.client_cert]
         return context
+
+
+def client_context(*, cert: Path, key: Path, ca: Path, minimum: str = "1.2") -> ssl.SSLContext:
+    """For a node that connects to another, from the files as they are now: each shows the other its certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    _load(context, cert, key, ca)
+    return context
+
+
+def _load(context: ssl.SSLContext, cert: Path, key: Path, ca: Path | None) -> None:
+    try:
+        context.load_cert_chain(cert, key, password=_no_password)
+        if ca is not None:
+            context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"cannot load the certificate {cert} or its key or CA: {error}") from error
 
 
 def _no_password() -> str:

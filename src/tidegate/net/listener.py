@@ -98,7 +98,7 @@ class Listener:
     def adopt(self, older: Listener) -> None:
         """Takes over the connections of the listener it replaces; what they were told at CONNECT stays."""
         for shell in older.connections:
-            shell.listener = shell.connection.listener = self
+            shell.owner = shell.connection.listener = self
             self.admission.enter(shell.connection.address)
         self.connections |= older.connections
         older.connections = set()
@@ -178,7 +178,7 @@ class Listener:
         shell.connection.timer = site.timers.at(opened + self.endpoint.connect_timeout, shell.late)
         return True
 
-    def lost(self, shell: ConnectionShell) -> None:
+    def lost(self, shell: ConnectionShell, error: Exception | None) -> None:
         if shell in self.connections:
             self.connections.discard(shell)
             self.admission.leave(shell.connection.address)

@@ -48,6 +48,7 @@ from tidegate.node.file_watch import FileWatch
 from tidegate.node.flows import FlowCommands
 from tidegate.node.http import HttpProcess, tls_context
 from tidegate.node.key_service import NodeKeys
+from tidegate.node.links import Links, try_certificates
 from tidegate.node.listeners import Listeners, endpoint
 from tidegate.node.monitors import MonitorCommands
 from tidegate.node.orphaned_state import OrphanedState
@@ -107,6 +108,7 @@ class Node:
         self.administration: Administration | None = None
         self.versions: Versions
         self.keys = NodeKeys(self, self.turns.guarded)
+        self.links = Links(self)
         self.readiness = Readiness(self)
         self.stopping = False
         self.started = loop.time()
@@ -219,7 +221,7 @@ class Node:
         await self._start_control()
         if self.stopping:
             return
-        self.listeners = Listeners(site, self.realm, self.loop, self._bug)
+        self.listeners = Listeners(site, self.realm, self.loop, self.bug)
         for listener in config.listeners:
             self.listeners.bind(listener)
         if config.http is not None:
@@ -227,6 +229,7 @@ class Node:
             self.http.bind()
             self.http.on_end = self.readiness.look
         self.listeners.start()
+        self.links.start()
         self._tasks.append(self.loop.create_task(self._account()))
         self._tasks.append(
             self.loop.create_task(self._issuer_keys.refresh(lambda: self.config, self._take_up_issuer_keys))
@@ -276,6 +279,7 @@ class Node:
             **StatusCommands(self).commands(),
             "readiness": self.readiness.asked,
             **FlowCommands(self).commands(),
+            **self.links.commands(),
             "reload": self.reload,
             "stop": self._stop,
             "audit": self.audit.stream,
@@ -317,7 +321,7 @@ class Node:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _bug(self, connection: Connection, error: BaseException) -> None:
+    def bug(self, connection: Connection, error: BaseException) -> None:
         self._bugs += 1
         log.error("bug", address=connection.address, exc_info=error)
 
@@ -347,6 +351,7 @@ class Node:
             "pid": os.getpid(),
             "listeners": [one.status() for one in self.listeners.bound.values()],
             "scopes": list(self.scopes),
+            "links": self.links.brief(),
             "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
@@ -481,7 +486,8 @@ class Node:
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := endpoint(listener).tls) is not None:
                 await self.loop.run_in_executor(None, tls.context)
-        await self.loop.run_in_executor(None, tls_context, config.http)
+        for read in (partial(tls_context, config.http), partial(try_certificates, config)):
+            await self.loop.run_in_executor(None, read)
         return authentication
 
     def _same_file(self, config: Config) -> bool:
@@ -562,6 +568,7 @@ class Node:
         """Says goodbye to all clients, and gives them some time to take what they were sent."""
         connections = self.listeners.connections
         self.listeners.stop_accepting()
+        leaving = self.loop.create_task(self.links.close())
         for shell in connections():
             self.turns.guarded(shell.connection.close, Reason.SERVER_SHUTTING_DOWN)
         deadline = self.loop.time() + DRAIN
@@ -569,6 +576,7 @@ class Node:
             await asyncio.sleep(0.005)
         for shell in connections():
             shell.abort()
+        await leaving
 
 
 def verify(config: Config) -> None:
@@ -577,6 +585,7 @@ def verify(config: Config) -> None:
     for listener in config.listeners:
         if (tls := endpoint(listener).tls) is not None:
             tls.context()
+    try_certificates(config)
     tls_context(config.http)
     read_revocation(config)
     for name, place in config.authentication.methods.items():

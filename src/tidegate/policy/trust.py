@@ -89,6 +89,11 @@ def _prepared(value: str | bytes) -> str | bytes:
     return " ".join(value.translate(_ASCII_LOWER).split()) if isinstance(value, str) else value
 
 
+def subject_text(der: bytes) -> str:
+    """The subject of a certificate that was verified, as RFC 4514 writes it."""
+    return x509.load_der_x509_certificate(der).subject.rfc4514_string()
+
+
 def fingerprint(der: bytes) -> str:
     """SHA-256 of a certificate, in hexadecimal."""
     return hashlib.sha256(der).hexdigest()
@@ -152,6 +157,11 @@ def _short_names() -> dict[str, x509.ObjectIdentifier]:
         name: getattr(oid.NameOID, attribute) for name, attribute in _ATTRIBUTES.items()
     }
     return known | {name.lower(): identifier for name, identifier in known.items()}
+
+
+def is_fingerprint(text: str) -> bool:
+    """Whether this names a certificate by its fingerprint, and not by its subject."""
+    return _FINGERPRINT.fullmatch(text.strip()) is not None
 
 
 def certificate_fingerprint(text: str) -> str:

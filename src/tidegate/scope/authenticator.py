@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.policy.capability import Capability
 from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
+
+if TYPE_CHECKING:
+    from tidegate.scope.node_links import Peer
 
 ANONYMOUS = "anonymous"
 """The principal of whoever is nobody in particular."""
@@ -82,6 +85,13 @@ class Authenticator(Protocol):
 
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         """What a method said, with what else is known of the connection and of the user; or why it may not stay."""
+        ...
+
+    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+        """Which node is at the other end of a connection, whichever side has made it.
+
+        `expected`: its certificate, as a link has it; None: anybody on the trust list.
+        """
         ...
 
     def renew(self, session: Session) -> Identity | Refused:

@@ -7,7 +7,7 @@ then CONNACK, then what was owed. Nothing of a session is touched before the cli
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
@@ -18,8 +18,9 @@ from tidegate.policy.levels import REQUIRE
 from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
+from tidegate.scope.node_links import GREETING, VERSION, Greeting
 from tidegate.scope.role_member import Member
-from tidegate.session import NEVER, Connection, Hold, Link, Phase, Session, Subject
+from tidegate.session import NEVER, Connection, Hold, Host, Link, Phase, Session, Subject
 from tidegate.session.usage import name_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
@@ -63,6 +64,10 @@ class Handshake:
         self.authenticator = authenticator
 
     def connect(self, connection: Connection, packet: Connect) -> None:
+        if any(name == GREETING for name, _ in packet.properties.user_properties):
+            if (objection := self._open_link(connection, packet)) is not None:
+                self._refuse(connection, packet, objection)
+            return
         refusal = self._unacceptable(packet)
         if refusal is not None:
             self._refuse(connection, packet, refusal)
@@ -93,6 +98,33 @@ class Handshake:
         self.authenticator.authenticate(connection, packet, answer)
         if not answered:
             connection.hold_reading(Hold.HANDSHAKE)
+
+    def _open_link(self, connection: Connection, packet: Connect) -> Refused | None:
+        """Another node greets: the link that it speaks of has the connection from now on, or why not.
+
+        It comes with its certificate alone. Its end of the link decides everything else.
+        """
+        greeting = Greeting.read(packet.properties.user_properties)
+        if greeting is None:
+            return Refused(reason=Reason.PROTOCOL_ERROR, text=f"this node speaks version {VERSION} of {GREETING}")
+        if packet.username is not None or packet.properties.authentication_method is not None:
+            return Refused(text="a node shows its certificate, and nothing else")
+        links, tls = self.scope.node_links, connection.certificate
+        end = None if links is None else links.find(greeting)
+        peer = self.authenticator.peer(connection, None if end is None else end.link.peer)
+        if end is None and tls is not None and tls["certificate"]:  # others are told nothing of the links here
+            far, _, near = greeting.link[:200].partition("->")
+            return Refused(text=f"there is no link of this node from `{near}` to `{far}`; add it under `links`")
+        if isinstance(peer, Refused):
+            return peer
+        assert end is not None
+        if end.link.via:  # each would end the connection that the other has made
+            return Refused(text=f"this end of the link connects, too; remove `via` from `{end.link.name}` or there")
+        host, connection.host = connection.host, cast(Host, end)  # what comes over a link asks for less
+        refusal = end.welcome(connection, packet, peer)
+        if refusal is not None:
+            connection.host = host
+        return refusal
 
     def _refuse(self, connection: Connection, packet: Connect, found: Refused) -> None:
         self._tell(connection, packet, found)

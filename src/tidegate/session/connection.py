@@ -53,6 +53,7 @@ class Connection:
         "certificate",
         "client_max_packet",
         "contexts",
+        "dialed",
         "holds",
         "host",
         "keep_alive",
@@ -97,6 +98,7 @@ class Connection:
         self.timer: Timer | None = None
         self.rate_timer: Timer | None = None  # when it may be read again, if it has published too fast
         self.contexts: tuple[Link, dict[MessageOptions, bytes]] | None = None  # of messages with options of their own
+        self.dialed: Callable[[], None] | None = None  # this node has made it: what an answer to its PINGREQ is told to
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
         self.session: Session
         self.shell: Shell

@@ -67,6 +67,14 @@ class DeliveryQueue:
         return len(self._queue) if self._queue else 0
 
     @property
+    def oldest(self) -> float | None:
+        """When that was published which has been owed longest (wall clock); None: nothing is owed."""
+        for deliveries in (self._inflight and self._inflight.values(), self._queue):
+            for delivery in deliveries or ():
+                return delivery.message.published
+        return None
+
+    @property
     def behind(self) -> bool:
         """Something waits that the monitors of its link have not seen: it stands last, behind what they have."""
         queue = self._queue

@@ -27,6 +27,7 @@ from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
+from tidegate.scope.node_links import Peer
 from tidegate.scope.scopes import Realm
 from tidegate.session import Connection, Limits, Origin, Session, Site, Subject, Volatile
 from tidegate.simulate.configured import configured
@@ -215,6 +216,9 @@ class _InMemoryNode:
 
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return identity
+
+    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+        return Refused()
 
     def renew(self, session: Session) -> Identity | Refused:
         raise AssertionError("the rules never change here")

@@ -27,6 +27,7 @@ from tidegate.keys.key import valid_id
 from tidegate.keyservice.exchange import BATCH, KeyExchange, OnKeys
 from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Answer, Failure, Op, Told, Wrong
+from tidegate.net import client_context
 
 CONNECTING: Final = 10.0
 ANSWERING: Final = 10.0  # seconds for an answer; then the connection counts as broken
@@ -43,18 +44,7 @@ log = structlog.get_logger("tidegate.keys")
 
 def context(ktm: Ktm) -> ssl.SSLContext:
     """From the files as they are now; ConfigError if they cannot be loaded."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    try:
-        made.load_verify_locations(ktm.ca)
-        made.load_cert_chain(ktm.cert, ktm.key or ktm.cert, password=_no_password)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"cannot load the certificate {ktm.cert}, its key, or {ktm.ca}: {error}") from error
-    return made
-
-
-def _no_password() -> str:
-    raise ConfigError("the private key is encrypted; decrypt it, nobody is there to type a password")
+    return client_context(cert=ktm.cert, key=ktm.key or ktm.cert, ca=ktm.ca, minimum="1.3")
 
 
 class _Line:

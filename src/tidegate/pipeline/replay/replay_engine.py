@@ -26,6 +26,7 @@ from tidegate.gate.where import WHERE, condition
 from tidegate.policy import ALL, Demand, View
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
 from tidegate.scope.authenticator import Answer
+from tidegate.scope.node_links import Peer
 from tidegate.session import (
     NO_OPTIONS,
     NO_TERMS,
@@ -364,6 +365,9 @@ class _Recorded:
         return None
 
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
+        return Refused()
+
+    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
         return Refused()
 
     def renew(self, session: Session) -> Identity | Refused:

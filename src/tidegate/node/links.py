@@ -1,0 +1,192 @@
+"""The links of a node to others: which connections it makes and keeps, and what is told of all of them.
+
+A dialer runs for each link that says where the other node is (`via`); the others wait for the other node to connect.
+Both follow the rules. A connection whose other end is not trusted any more, or counts for another level now, is ended;
+the end that connects makes another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.config import Config
+from tidegate.config.problems import suggestion
+from tidegate.errors import ConfigError
+from tidegate.link import Dialer, State
+from tidegate.net import client_context
+from tidegate.net.control_socket import Command
+from tidegate.policy.scopes import ScopeLink
+from tidegate.scope import Refused
+from tidegate.scope.node_links import LinkEnd
+from tidegate.session import Connection
+from tidegate.wire import Reason
+
+if TYPE_CHECKING:
+    from tidegate.node.node import Node
+
+ENVELOPE: Final = 64 * 1024  # bytes that a message may have more than a client could send
+LARGEST: Final = 2**20  # bytes of a packet, without a listener
+_BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error")
+
+
+class Links:
+    """The dialers of a node (`start`, then it follows the rules), and its answers about links."""
+
+    def __init__(self, node: Node) -> None:
+        self.dialers: dict[str, Dialer] = {}  # by the name of the link
+        self._node = node
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    # -- following the rules -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._node.realm.node_links.on_change.append(self._changed)
+        self._arrange()
+
+    async def close(self) -> None:
+        """Takes leave of all nodes."""
+        self._stopping = True
+        for name in list(self.dialers):
+            self._stop(name)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    def _changed(self) -> None:
+        """The rules are being changed, or what is trusted: when that is done, so are the connections."""
+        self._node.loop.call_soon(self._node.turns.guarded, self._arrange)
+
+    def _arrange(self) -> None:
+        ends = {} if self._stopping else self._node.realm.node_links.ends
+        for name, dialer in list(self.dialers.items()):
+            end = ends.get(name)
+            if end is not dialer.end or end.link.via != dialer.via:
+                self._stop(name)
+        for name, end in ends.items():
+            if end.link.via and name not in self.dialers:
+                self._dial(end)
+            self._review(end)
+
+    def _dial(self, end: LinkEnd) -> None:
+        node = self._node
+        dialer = Dialer(
+            end,
+            site=node.site,
+            loop=node.loop,
+            context=lambda: certificates(node.config),
+            peer=self._peer,
+            on_bug=node.bug,
+            max_packet=max((each.max_packet for each in node.config.listeners), default=LARGEST) + ENVELOPE,
+        )
+        self.dialers[end.link.name] = dialer
+        dialer.start()
+
+    def _stop(self, name: str) -> None:
+        leaving = self._node.loop.create_task(self.dialers.pop(name).close())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    def _peer(self, connection: Connection, expected: str | None) -> Any:
+        return self._node.authentication.peer(connection, expected)
+
+    def _review(self, end: LinkEnd) -> None:
+        connection = end.session.connection
+        if connection is None:
+            return
+        found = self._peer(connection, end.link.peer)
+        if found == end.peer:
+            return
+        reason, text = Reason.ADMINISTRATIVE_ACTION, "the level of this connection has changed"
+        if isinstance(found, Refused):
+            reason, text = Reason.NOT_AUTHORIZED, found.text
+        dialer = self.dialers.get(end.link.name)
+        if dialer is None:
+            connection.close(reason, text)
+        else:
+            dialer.drop(reason, text)
+
+    # -- what is told ------------------------------------------------------------------------------------------
+
+    def commands(self) -> dict[str, Command]:
+        return {"link_list": self.listed, "link_show": self.show}
+
+    def listed(self) -> dict[str, Any]:
+        """Each link with its state."""
+        return {"links": self.rows()}
+
+    def show(self, link: str) -> dict[str, Any]:
+        """One link: its state, who is at the other end, and what crosses."""
+        ends = self._node.realm.node_links.ends
+        end = ends.get(link)
+        if end is None:
+            meant = suggestion(link, ends)
+            remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(ends) or 'none'}"
+            raise ConfigError(f"there is no link {link} to another node; {remedy}")
+        peer, greeted = end.peer, end.greeted
+        return {
+            **self._row(end),
+            "via": [*end.link.via],
+            "peer": None if peer is None else peer.subject,
+            "facts": [] if peer is None else [*peer.facts],
+            "node": None if greeted is None else greeted.node,
+            "domain": None if greeted is None else greeted.domain,
+            "overflow": end.link.overflow.value,
+            "forward": end.link.forward.value,
+            "out": _shares(end.link.out),
+            "in": _shares(end.link.into),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [self._row(end) for end in self._node.realm.node_links.ends.values()]
+
+    def brief(self) -> list[dict[str, Any]]:
+        """What `tidegate status` and the metrics tell of each link."""
+        return [{name: row[name] for name in _BRIEF} for row in self.rows()]
+
+    def _row(self, end: LinkEnd) -> dict[str, Any]:
+        session, peer, dialer = end.session, end.peer, self.dialers.get(end.link.name)
+        connected = session.connection is not None
+        oldest = session.oldest
+        dialed = {} if dialer is None else dialer.status()
+        return {
+            "link": end.link.name,
+            "direction": "connects" if end.link.via else "is connected to",
+            "state": State.CONNECTED.value if connected else dialed.get("state", State.WAITING.value),
+            "address": dialed.get("address") or (None if peer is None else peer.address),
+            "level": None if peer is None else peer.level,
+            "queue": session.queued + session.inflight,
+            "bytes": session.queued_bytes + session.flying,
+            "oldest": None if oldest is None else round(max(0.0, time.time() - oldest), 3),
+            "round_trip": dialed.get("round_trip"),
+            "since": _moment(end.since if connected else session.ended),
+            "error": dialed.get("error"),
+        }
+
+
+def certificates(config: Config) -> ssl.SSLContext:
+    """What this node shows other nodes, and by which authorities it knows theirs; ConfigError if it cannot be read."""
+    node = config.node
+    if node.cert is None or node.ca is None:
+        raise ConfigError("`node.cert` and `node.ca` are missing, which links to other nodes need")
+    context = client_context(cert=node.cert, key=node.key or node.cert, ca=node.ca)
+    context.check_hostname = False  # a node is known by the subject of its certificate, wherever it is
+    return context
+
+
+def try_certificates(config: Config) -> None:
+    """Those that the file names can be read: ConfigError if not."""
+    if config.node.cert is not None and config.node.ca is not None:
+        certificates(config)
+
+
+def _shares(link: ScopeLink | None) -> list[dict[str, Any]]:
+    shares = () if link is None else link.shares
+    return [{"topic": each.here + each.filter, "there": each.there + each.filter, "qos": each.qos} for each in shares]
+
+
+def _moment(wall: float | None) -> str | None:
+    return None if wall is None else datetime.fromtimestamp(wall, UTC).isoformat(timespec="seconds")
