@@ -14,7 +14,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ BUDGET: Final = 500
 """Operations of one evaluation, some 50 µs: an owner may have many, and each receiver asks all that match."""
 MAX_TRAVELLING: Final = 256
 """Preferences of one owner that may travel."""
+Conditions = MutableMapping[str, Predicate | str]
+"""By their text; a text: why that is not understood here."""
 _FIELDS: Final = frozenset(("id", "user", "owner", "topic", "to", "when", "keep"))
 
 
@@ -218,12 +220,21 @@ class Preferences:
         *,
         functions: Mapping[str, Function] | None = None,
         ranking: Ranking = DEFAULT_RANKING,
+        conditions: Conditions | None = None,
     ) -> Preferences:
-        """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
+        """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false.
+
+        `conditions` are those that were compiled before, with the same functions and ranking.
+        """
         match data:
             case {"domain": str() as domain, "preferences": list() as entries}:
                 check_travelling(entries)
-                return cls([_decoded(each, functions, ranking) for each in entries], domain=domain)
+                before: Conditions = {} if conditions is None else conditions
+                known: Conditions = {}
+                for when in {entry["when"] for entry in entries if "when" in entry}:
+                    known[when] = before.get(when) or _compiled(when, functions, ranking)
+                    before[when] = known[when]  # which may forget others
+                return cls([_decoded(each, known) for each in entries], domain=domain)
             case _:
                 raise MalformedPacket("preferences that cannot be read")
 
@@ -269,23 +280,29 @@ def _encoded(each: Preference) -> dict[str, Any]:
     return data
 
 
-def _decoded(data: Mapping[str, Any], functions: Mapping[str, Function] | None, ranking: Ranking) -> Preference:
+def _compiled(text: str, functions: Mapping[str, Function] | None, ranking: Ranking) -> Predicate | str:
+    """A condition, or why it is not understood here."""
+    try:
+        return compile(text, functions=functions, budget=BUDGET, ranking=ranking)
+    except PredicateError as error:
+        return str(error)
+
+
+def _decoded(data: Mapping[str, Any], conditions: Conditions) -> Preference:
     """What is not known here makes it one that is not understood: it may restrict in ways that are not known either."""
-    predicate, when = None, data.get("when")
+    when = data.get("when")
+    condition = None if when is None else conditions[when]
     unknown = sorted(data.keys() - _FIELDS)
     broken = f"`{', '.join(unknown)[:100]}` is not known here" if unknown else None
-    if when is not None:
-        try:
-            predicate = compile(when, functions=functions, budget=BUDGET, ranking=ranking)
-        except PredicateError as error:
-            broken = broken or str(error)
+    if isinstance(condition, str):
+        broken = broken or condition
     return Preference(
         id=data["id"],
         user=data["user"],
         owner=data.get("owner"),
         topic=data["topic"],
         to=data.get("to"),
-        when=predicate,
+        when=condition if isinstance(condition, Predicate) else None,
         keep=View.parse(data.get("keep", "all")),
         text=when,
         broken=broken,
