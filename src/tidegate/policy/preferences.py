@@ -88,22 +88,31 @@ class Applicable:
 
         `unknown` are attributes of the receiver that are not known yet; what is left must then not be asked.
         """
-        if not self.preferences:
+        allowing = self.preferences
+        if any(each.forbids for each in allowing):
+            if forbidden := self._forbidden(receiver):
+                return forbidden
+            allowing = tuple(each for each in allowing if not each.forbids)
+        if not allowing:
             return Granted()
-        forbidding = [each for each in self.preferences if each.forbids and not self._owns(receiver, each)]
-        if forbidding:
-            reasons = "; ".join(f"{each.id}: {each.broken}" for each in forbidding)
-            return Refuse(", ".join(each.id for each in forbidding), reasons)
         known = self.seeing(receiver, known, unknown)
-        outcomes = ((each, partial_outcome(each.condition, known)) for each in self.preferences)
+        outcomes = ((each, partial_outcome(each.condition, known)) for each in allowing)
         hits = [(each, left) for each, left in outcomes if left is not False]
         # a true one that keeps all leaves nothing for the others to add, and failing they take nothing away
         whole = next((each for each, left in hits if left is True and each.keep.shows_all), None)
         asked = [left for _, left in hits if isinstance(left, Predicate)]
         if not asked or whole is not None:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
-            return _Residual(self.preferences, tuple(settled))({})
-        return Undecided.of(_Residual(self.preferences, tuple(hits)), asked)
+            return _Residual(allowing, tuple(settled))({})
+        return Undecided.of(_Residual(allowing, tuple(hits)), asked)
+
+    def _forbidden(self, receiver: Subject) -> Refuse | None:
+        """By those that deny and are not understood here."""
+        forbidding = [each for each in self.preferences if each.forbids and not self._owns(receiver, each)]
+        if not forbidding:
+            return None
+        reasons = "; ".join(f"{each.id}: {each.broken}" for each in forbidding)
+        return Refuse(", ".join(each.id for each in forbidding), reasons)
 
     def _owns(self, receiver: Subject, preference: Preference) -> bool:
         """Whether a receiver is the one whose preference it is."""
