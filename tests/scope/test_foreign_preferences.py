@@ -283,7 +283,7 @@ def test_they_survive_a_restart_with_their_signatures() -> None:
     assert len(later) == 2
     known = later.of((HOME, "id-mary"), 5)
     assert known is not None
-    assert known.set == signed(5, ALICE)
+    assert known.set == later.get((HOME, "id-mary")) == signed(5, ALICE)
     later.forget("a")
     assert later.of((HOME, "id-mary"), 5) is not None
     later.forget("b")

@@ -134,10 +134,10 @@ class PreferenceSet:
         conditions: Conditions | None = None,
     ) -> Preferences:
         """The preferences as this node understands them. `named`: what it calls a scope that some are about.
-        `conditions` as in `Preferences.decode`.
+        `conditions` as in `Preferences.decode`. MalformedPacket if what the home believes cannot be read here.
         """
         entries = [{**each, "to": named(each["to"])} if "to" in each else each for each in self.preferences]
-        data = {"domain": self.domain, "preferences": entries}
+        data = {"domain": self.domain, "preferences": entries, "domains": dict(self.beliefs)}
         return Preferences.decode(data, functions=functions, ranking=ranking, conditions=conditions)
 
 

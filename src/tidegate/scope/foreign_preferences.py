@@ -82,7 +82,10 @@ class ForeignOwners:
         if known is None or known.set is not found:
             texts = {each.get("when", "") for each in found.preferences}
             self.site.effort += CONDITION * sum(len(text) for text in texts if text not in self._conditions)
-            preferences = found.understood(rules.functions, rules.levels.ranking, self._named, self._conditions)
+            try:
+                preferences = found.understood(rules.functions, rules.levels.ranking, self._named, self._conditions)
+            except MalformedPacket:
+                return None  # nobody here knows who is whom at its home
             known = OwnerSet(found, preferences)
             if len(found.preferences):
                 self._understood[owner] = known
@@ -99,6 +102,10 @@ class ForeignOwners:
         """What this node calls a scope that others write as `name@node id`."""
         name, _, node = place.rpartition("@")
         return name if name and node in (self.site.origin.node, self._far.get(name)) else place
+
+    def get(self, owner: Key) -> PreferenceSet | None:
+        """The set of an owner as it came, signed."""
+        return self._sets.get(owner)
 
     # -- taking ----------------------------------------------------------------------------------------------------
 
