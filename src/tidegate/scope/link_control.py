@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.policy.home_preferences import TravellingPreferences
-from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read, verified
+from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
 from tidegate.session import Context, Message
 from tidegate.wire import V5, Publish, encode
 
@@ -132,11 +132,7 @@ class LinkControl:
         except MalformedPacket as error:
             raise ProtocolError(f"a set of preferences that cannot be read: {error}") from error
         owners = self.links.owners
-        if not verified(offered, owners.verify):
-            text = f"preferences of {offered.name[:100]}@{offered.domain[:100]} are not signed by a node of that domain"
-            self.end.refused(text)
-            return
-        offer = owners.foreign.take(offered, self.end.link.name)
+        offer = owners.foreign.take(offered, self.end.link.name, owners.verify)
         if not offer.good:
             self.end.refused(f"preferences of {offered.name[:100]}@{offered.domain[:100]}: {offer.value}")
         elif offer is Offer.TAKEN:
