@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -14,7 +15,7 @@ from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.flow.watch import Watch, connection_graph, violated
 from tidegate.policy.brokering import OPEN, UNTYPED, Brokering
-from tidegate.policy.scopes import ScopeGraph, ScopeLink, Way
+from tidegate.policy.scopes import NodeLink, Peer, ScopeGraph, ScopeLink, Way
 
 COMPONENT = Brokering([("up", "up"), ("up", "down"), ("down", "down")])
 
@@ -293,3 +294,42 @@ def test_a_watch_agrees_with_what_is_computed_from_scratch(
         elif what == "left" and there[presence]:
             watch.left(presence)
             there[presence] -= 1
+
+
+def test_a_scope_of_another_node_is_a_vertex() -> None:
+    """Both directions of a link to it, with their types; what is beyond it is not known here."""
+    out = ScopeLink(source="H1", target="remote", type="up")
+    into = ScopeLink(source="remote", target="H1", type="down")
+    space = replace(
+        HOME,
+        remote=(
+            NodeLink(near="H1", far="remote", out=out, into=into, peer="CN=remote"),
+            NodeLink(
+                near="H4", far="bridge", out=replace(out, source="H4", target="bridge"), into=None, kind=Peer.BROKER
+            ),
+        ),
+    )
+    graph = connection_graph(space, COMPONENT)
+    assert graph.scopes == [f"scope:{name}" for name in ("H1", "H2", "H3", "H4", "I", "bridge", "remote")]
+    assert [(str(link), link.type, link.trusted) for link in graph.links if "remote" in str(link)] == [
+        ("scope:H1 -> scope:remote", "up", True),
+        ("scope:remote -> scope:H1", "down", True),
+    ]
+    assert [(link.target, link.trusted) for link in graph.leaving("scope:H4") if "bridge" in str(link)] == [
+        ("scope:bridge", False)
+    ]
+    assert graph.leaving("scope:bridge") == []
+    flows = [
+        "client:x -> scope:remote",
+        "scope:remote -> scope:I",
+        "scope:remote -> scope:H3",
+        "scope:bridge -> scope:H2",
+    ]
+    violations = violated(space, COMPONENT, [at("H3", "x")], [forbid(flow) for flow in flows])
+    # up to H1 and out; from there down to H3, and never up again
+    assert [str(each.assertion) for each in violations] == ["client:x -> scope:remote", "scope:remote -> scope:H3"]
+    assert violations[0].route is not None
+    assert str(violations[0].route) == "client:x -> scope:H3 -> scope:H1 -> scope:remote"
+    watch = Watch(space, COMPONENT, [forbid("client:x -> scope:remote")])
+    assert watch.objection(at("H3", "x"))
+    assert not watch.objection(at("H4", "x"))

@@ -97,7 +97,7 @@ def test_names_are_those_of_the_home() -> None:
 
 
 def test_a_condition_that_waits_for_the_message_sees_the_same_names() -> None:
-    there = stage(travelled(preferences("p.size == 2 && p.user == 'mary' && s.user == 'alice'")))
+    there = stage(travelled(preferences("(p.size == 2 ? p : {}).user == 'mary' && s.user == 'alice'")))
     assert isinstance(there.evaluate(known(mary, alice)), Residual)
     assert answered(there, known(mary, alice)) == Allow(rule="u0")
     assert isinstance(answered(there, known(mary, stranger)), Deny)

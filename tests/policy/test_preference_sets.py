@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from policy.people import HOME, alice, bob
 from policy.written import preference_of
+from tidegate.bounded import Bounded
 from tidegate.errors import MalformedPacket
 from tidegate.policy.preference_sets import (
     EVICTED,
-    HIGHEST,
     MAX,
     SETS,
     SIZE,
+    UNNUMBERED,
     ForeignPreferences,
     Offer,
     PreferenceSet,
@@ -94,6 +95,18 @@ def test_it_says_elsewhere_what_it_says_at_home() -> None:
     assert there.receiving("mary", HOME, "gym/x", "m1").decide(alice, {}) == Granted(("u1",))
     assert there.receiving("mary", HOME, "gym/x", "m1").decide(bob, {}) == Refuse("u1")
     assert there.receiving("mary", HOME, "x", "m1").decide(bob, {}) == Granted()
+
+
+def test_conditions_are_compiled_once() -> None:
+    known: Bounded[str, Any] = Bounded(1)  # it forgets all but the last
+    for _ in range(2):
+        there = read(signed().encode()).understood(conditions=known)
+        assert there.receiving("mary", HOME, "gym/x", "m1").decide(alice, {}) == Granted(("u1",))
+        assert len(known) == 1
+    kept: dict[str, Any] = {}
+    first = read(signed().encode()).understood(conditions=kept)
+    second = read(signed(2).encode()).understood(conditions=kept)
+    assert first.preferences[0].when is second.preferences[0].when
 
 
 def test_numbers_are_the_time_and_never_go_back() -> None:
@@ -180,7 +193,7 @@ def entries(**fields: Any) -> list[dict[str, Any]]:
         changed(name="x" * 70_000),
         changed(owner="user:bob"),
         changed(number=-1),
-        changed(number=HIGHEST + 1),
+        changed(number=UNNUMBERED),
         changed(number=True),
         changed(number=1.5),
         changed(preferences={}),
@@ -303,7 +316,7 @@ def test_a_neighbour_that_is_gone_takes_along_what_it_alone_has_brought() -> Non
 
 
 def test_the_bounds_are_what_the_documentation_says() -> None:
-    assert (SETS, SIZE, MAX, EVICTED) == (10_000, 32 * 2**20, 256 * 2**10, 100_000)
+    assert (SETS, SIZE, MAX, EVICTED) == (10_000, 32 * 2**20, 64 * 2**10, 100_000)
 
 
 offers = st.lists(

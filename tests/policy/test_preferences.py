@@ -296,7 +296,12 @@ def test_one_that_denies_and_is_not_understood_forbids_to_all_but_the_owner(more
         assert isinstance(refused, Refuse)
         assert refused.rule == "no"
     assert isinstance(applicable.decide(replace(mary, domain="othergym", identity="m1"), {}), Refuse)
-    assert isinstance(applicable.decide(replace(mary, identity="m1"), {}), Granted)
+    owner = replace(mary, identity="m1")
+    assert applicable.decide(owner, {}) == Granted(("yes",))
+    alone = Preferences.decode({"domain": HOME, "preferences": [entry]})
+    applicable = alone.receiving("mary", HOME, "a", more.get("owner", ""))
+    assert applicable.decide(owner, {}) == Granted()
+    assert isinstance(applicable.decide(bob, {}), Refuse)
 
 
 def test_a_preference_survives_another_node_as_it_was() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 from pure import Listening, World
 from tidegate import wire
 from tidegate.gate import RuleSet
+from tidegate.policy import Preferences
 from tidegate.policy.domains import Domain
+from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
 from tidegate.policy.scopes import ALL, NodeLink, ScopeGraph, ScopeLink, TopicMapping
 from tidegate.scope.node_links import Peer
 from tidegate.session import Connection, Limits, Origin, Store
@@ -61,10 +63,22 @@ class Node(World):
         super().__init__(rules=RuleSet(**{**self.made, **rules}), limits=limits, store=store)
         self.site.origin = Origin(name.encode().hex().rjust(16, "0")[-16:], 1)
         self.realm.node_links.arrange(self.realm.rules)  # now that the node has its id
+        signers = {node: of for of, known in domains.items() for node in known.nodes}
+        self.realm.node_links.travel(
+            signed_by(self, self.realm.rules.preferences),
+            lambda signer, signed, signature: signers.get(signer.decode()),
+        )
 
     def change(self, **rules: Any) -> None:
         self.realm.change(RuleSet(**{**self.made, **rules}))
         self.turn()
+
+
+def signed_by(node: Node, preferences: Preferences) -> TravellingPreferences:
+    """What the owners of a node's domain say, with a signature that only says who made it."""
+    home = HomePreferences(preferences)
+    numbers = {each.owner: each for each in home.renumbered({}, node.wall)}
+    return TravellingPreferences(home, numbers, signer=lambda data: b"signed", certificate=node.name.encode())
 
 
 class Side:

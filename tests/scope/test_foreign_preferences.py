@@ -91,13 +91,26 @@ def test_a_message_waits_for_no_set_and_reaches_nobody_before_it_is_known() -> N
     here = world()
     alice, bob = reader(here, "alice"), reader(here, "bob")
     assert arrive(here, 5) == 0
-    assert here.realm.foreign.take(signed(5, ALICE), "a") is Offer.TAKEN
+    assert here.realm.foreign.take(signed(5, ALICE), "a", verify) is Offer.TAKEN
     arrive(here, 5)
     assert (payloads(alice), payloads(bob)) == ([b"x"], [])
     arrive(here, 6)
     assert payloads(alice) == []  # there is a newer set, which is not known here
     arrive(here, 4)
     assert payloads(alice) == [b"x"]  # an old message under a newer set
+
+
+def test_what_nobody_has_signed_is_refused() -> None:
+    here = world()
+    alice = reader(here, "alice")
+    owners = here.realm.foreign
+    assert owners.take(signed(5, "true"), "a", lambda *_: None) is Offer.UNVERIFIED
+    assert owners.take(signed(5, "true"), "a", lambda *_: "othergym") is Offer.UNVERIFIED
+    assert owners.take(replace(signed(5, "true"), number=6), "a", verify) is Offer.UNVERIFIED
+    assert owners.take(replace(signed(5, "true"), domain=HERE), "a", verify) is Offer.UNVERIFIED
+    assert owners.take(signed(5, "true"), "a", lambda *_: HERE) is Offer.UNVERIFIED
+    arrive(here, 5)
+    assert payloads(alice) == []
 
 
 def test_a_denial_says_why() -> None:
@@ -117,7 +130,7 @@ def test_messages_without_an_owner_and_of_owners_without_preferences() -> None:
     arrive(here, 0, owner=None)
     arrive(here, 0, owner="zoe")
     assert payloads(alice) == [b"x", b"x"]
-    here.realm.foreign.take(signed(7, NOBODY, owner="zoe"), "a")
+    here.realm.foreign.take(signed(7, NOBODY, owner="zoe"), "a", verify)
     arrive(here, 0, owner="zoe")
     assert payloads(alice) == []
 
@@ -125,12 +138,12 @@ def test_messages_without_an_owner_and_of_owners_without_preferences() -> None:
 def test_a_newer_set_counts_for_the_very_next_message() -> None:
     here = world()
     alice, bob = reader(here, "alice"), reader(here, "bob")
-    here.realm.foreign.take(signed(5, ALICE), "a")
+    here.realm.foreign.take(signed(5, ALICE), "a", verify)
     arrive(here, 5)
-    assert here.realm.foreign.take(signed(6, "s.user == 'bob@remotegym'"), "a") is Offer.TAKEN
+    assert here.realm.foreign.take(signed(6, "s.user == 'bob@remotegym'"), "a", verify) is Offer.TAKEN
     arrive(here, 5)
     assert (payloads(alice), payloads(bob)) == ([b"x"], [b"x"])
-    assert here.realm.foreign.take(signed(5, ALICE), "a") is Offer.OLDER
+    assert here.realm.foreign.take(signed(5, ALICE), "a", verify) is Offer.OLDER
     arrive(here, 5)
     assert (payloads(alice), payloads(bob)) == ([], [b"x"])
 
@@ -139,26 +152,28 @@ def test_a_newer_set_counts_for_the_very_next_message() -> None:
 def test_it_counts_for_queued_messages(text: str, got: list[bytes]) -> None:
     here = world()
     alice = reader(here, "alice", clean_start=False, properties=KEEP)
-    here.realm.foreign.take(signed(5, ALICE), "a")
+    here.realm.foreign.take(signed(5, ALICE), "a", verify)
     alice.lose()
     assert arrive(here, 5, qos=1) == arrive(here, 5, qos=1) == 1
-    here.realm.foreign.take(signed(6, text), "a")
+    here.realm.foreign.take(signed(6, text), "a", verify)
     back = here.peer("alice", username="alice", clean_start=False, properties=KEEP)
     assert payloads(back) == got
 
 
 def test_it_counts_for_retained_messages() -> None:
     here = world()
-    here.realm.foreign.take(signed(5, ALICE), "a")
+    here.realm.foreign.take(signed(5, ALICE), "a", verify)
     arrive(here, 5, retain=True)
     for number, text, got in ((6, ALICE, [b"x"]), (7, NOBODY, []), (8, "true", [b"x"])):
-        here.realm.foreign.take(signed(number, text), "a")
+        here.realm.foreign.take(signed(number, text), "a", verify)
         alice = here.peer("alice", username="alice")
         alice.subscribe("#")
         assert payloads(alice) == got
-    owners = here.realm.foreign
-    owners.forget("a")
-    alice = here.peer("alice", username="alice")
+    for number, text, got in ((9, NOBODY, []), (10, "true", [b"x"])):  # what was decided for this session is let go
+        here.realm.foreign.take(signed(number, text), "a", verify)
+        alice.subscribe("#")
+        assert payloads(alice) == got
+    here.realm.foreign.forget("a")
     alice.subscribe("#")
     assert payloads(alice) == []
 
@@ -169,19 +184,19 @@ def test_it_counts_behind_a_link_to_another_scope_of_this_node() -> None:
     alice.subscribe("#")
     alice.take()
     owners = here.realm.foreign
-    owners.take(signed(5, "true"), "a")
+    owners.take(signed(5, "true"), "a", verify)
     arrive(here, 5, scope="one")
     assert payloads(alice) == [b"x"]
-    owners.take(signed(6, NOBODY), "a")
+    owners.take(signed(6, NOBODY), "a", verify)
     arrive(here, 5, scope="one")
     assert payloads(alice) == []
-    owners.take(signed(7, NOBODY, to=f"two@{here.site.origin.node}"), "a")
+    owners.take(signed(7, NOBODY, to=f"two@{here.site.origin.node}"), "a", verify)
     arrive(here, 5, scope="one")
     assert payloads(alice) == []
-    owners.take(signed(8, NOBODY, to="two@" + "00" * 8), "a")
+    owners.take(signed(8, NOBODY, to="two@" + "00" * 8), "a", verify)
     arrive(here, 5, scope="one")
     assert payloads(alice) == [b"x"]
-    owners.take(signed(9, NOBODY, to="*"), "a")
+    owners.take(signed(9, NOBODY, to="*"), "a", verify)
     arrive(here, 5, scope="one")
     assert payloads(alice) == []
 
@@ -189,7 +204,7 @@ def test_it_counts_behind_a_link_to_another_scope_of_this_node() -> None:
 def test_scopes_behind_links_have_the_names_of_the_links() -> None:
     here = world()
     owners = here.realm.foreign
-    owners.take(signed(5, NOBODY, to="far@77"), "a")
+    owners.take(signed(5, NOBODY, to="far@77"), "a", verify)
     known = owners.of((HOME, "id-mary"), 5)
     assert known is not None
     assert [each.to for each in known.preferences.preferences] == ["far@77"]
@@ -204,7 +219,7 @@ def test_scopes_behind_links_have_the_names_of_the_links() -> None:
 def test_other_rules_understand_them_anew() -> None:
     here = world()
     alice = reader(here, "alice")
-    here.realm.foreign.take(signed(5, ALICE), "a")
+    here.realm.foreign.take(signed(5, ALICE), "a", verify)
     arrive(here, 5)
     policies = Policies([policy_of(id="all", subject="*", topic="#", action="read")], domain=HERE)
     here.realm.change(replace(here.realm.rules, policies=policies))
@@ -220,26 +235,26 @@ def test_what_nobody_has_asked_for_changes_nothing() -> None:
     arrive(here, 0, owner="zoe")
     before = owners.revision
     for number in (5, 6):
-        owners.take(signed(number, ALICE), "a")
+        owners.take(signed(number, ALICE), "a", verify)
     assert owners.revision == before
     arrive(here, 6)
-    owners.take(signed(7, ALICE), "b")
+    owners.take(signed(7, ALICE), "b", verify)
     assert owners.revision > before
     before = owners.revision
-    assert owners.take(signed(7, ALICE), "a") is Offer.HELD
+    assert owners.take(signed(7, ALICE), "a", verify) is Offer.HELD
     assert owners.revision == before
 
 
 def test_a_local_message_takes_the_fast_lane_beside_them() -> None:
     here = world()
     reader(here, "alice")
-    here.realm.foreign.take(signed(5, NOBODY), "a")
+    here.realm.foreign.take(signed(5, NOBODY), "a", verify)
     bob = here.peer("bob", username="bob")
     bob.send(wire.Publish(topic="t", payload=b"1"))
     lane = bob.connection.reader.lane
     plan = lane.plans[b"t"]
     assert plan.immediate
-    here.realm.foreign.take(signed(6, NOBODY), "a")
+    here.realm.foreign.take(signed(6, NOBODY), "a", verify)
     bob.send(wire.Publish(topic="t", payload=b"1"))
     assert bob.connection.reader.lane is lane
     assert lane.plans[b"t"] is plan
@@ -260,15 +275,15 @@ def again(disk: Disk, **bounds: int) -> tuple[ForeignOwners, World]:
 def test_they_survive_a_restart_with_their_signatures() -> None:
     disk = Disk()
     owners, _ = again(disk)
-    owners.take(signed(5, ALICE), "a")
-    owners.take(signed(5, ALICE), "b")
-    owners.take(signed(9, owner="zoe"), "b")
+    owners.take(signed(5, ALICE), "a", verify)
+    owners.take(signed(5, ALICE), "b", verify)
+    owners.take(signed(9, owner="zoe"), "b", verify)
     later, here = again(disk)
     assert later.restore(kept(disk), verify) == []
     assert len(later) == 2
     known = later.of((HOME, "id-mary"), 5)
     assert known is not None
-    assert known.set == signed(5, ALICE)
+    assert known.set == later.get((HOME, "id-mary")) == signed(5, ALICE)
     later.forget("a")
     assert later.of((HOME, "id-mary"), 5) is not None
     later.forget("b")
@@ -279,7 +294,7 @@ def test_they_survive_a_restart_with_their_signatures() -> None:
 def test_what_nobody_vouches_for_any_more_is_unknown_also_after_another_restart() -> None:
     disk = Disk()
     owners, _ = again(disk)
-    owners.take(signed(5, ALICE), "a")
+    owners.take(signed(5, ALICE), "a", verify)
     later, _ = again(disk)
     assert later.restore(kept(disk), lambda *_: None) == [(HOME, "id-mary")]
     for number in (0, 5):
@@ -287,15 +302,15 @@ def test_what_nobody_vouches_for_any_more_is_unknown_also_after_another_restart(
     last, _ = again(disk)
     assert last.restore(kept(disk), verify) == []
     assert last.of((HOME, "id-mary"), 0) is None
-    assert last.take(signed(4, ALICE), "a") is Offer.OLDER
-    assert last.take(signed(5, ALICE), "a") is Offer.TAKEN
+    assert last.take(signed(4, ALICE), "a", verify) is Offer.OLDER
+    assert last.take(signed(5, ALICE), "a", verify) is Offer.TAKEN
 
 
 def test_when_others_are_trusted_the_sets_are_verified_again() -> None:
     here = world()
     alice = reader(here, "alice")
     owners = here.realm.foreign
-    owners.take(signed(5, ALICE), "a")
+    owners.take(signed(5, ALICE), "a", verify)
     arrive(here, 5)
     owners.review(verify)
     arrive(here, 5)
@@ -308,13 +323,13 @@ def test_when_others_are_trusted_the_sets_are_verified_again() -> None:
 def test_what_had_to_make_room_is_unknown_after_a_restart() -> None:
     disk = Disk()
     owners, _ = again(disk, sets=1, evicted=1)
-    owners.take(signed(5, ALICE), "a")
-    owners.take(signed(5, ALICE, owner="bob"), "a")
+    owners.take(signed(5, ALICE), "a", verify)
+    owners.take(signed(5, ALICE, owner="bob"), "a", verify)
     later, _ = again(disk, sets=1, evicted=1)
     later.restore(kept(disk), verify)
     assert later.of((HOME, "id-mary"), 0) is None
     assert later.of((HOME, "id-new"), 0) is not None
-    later.take(signed(5, ALICE, owner="zoe"), "a")  # and mary is forgotten
+    later.take(signed(5, ALICE, owner="zoe"), "a", verify)  # and mary is forgotten
     assert len(kept(disk)) == 3
     last, _ = again(disk, sets=1, evicted=1)
     last.restore(kept(disk), verify)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pure import End
@@ -10,15 +12,17 @@ from scope.spaces import got, say
 from tidegate.errors import ProtocolError
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Mapper, Names
-from tidegate.policy import Action, Policies, Policy, Preference, Preferences
+from tidegate.policy import Action, Effect, Policies, Policy, Preference, Preferences
 from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.domains import Domain
+from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
+from tidegate.policy.preference_sets import Verify
 from tidegate.policy.scopes import Overflow, ScopeGraph
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
 from tidegate.session import Limits
-from tidegate.wire import Properties, Puback, Publish, Pubrel
+from tidegate.wire import V311, Properties, Puback, Publish, Pubrel
 
 
 def pair(**fields: object) -> tuple[Node, Node, Cable]:
@@ -136,6 +140,10 @@ def rule(id: str, subject: str, topic: str, *actions: Action, when: str | None =
         action=frozenset(actions),
         when=None if when is None else compile(when),
     )
+
+
+def denial(id: str, subject: str, topic: str, *actions: Action) -> Policy:
+    return replace(rule(id, subject, topic, *actions), effect=Effect.DENY)
 
 
 ALL_WRITE = rule("w", "*", "#", Action.WRITE)
@@ -367,3 +375,144 @@ def test_a_full_link_drops_the_oldest_or_refuses() -> None:
         assert told == answers
         assert [payload for _, payload in got(there)] == kept
         assert len(got(here)) == answers.count(0)
+
+
+def test_a_changed_policy_counts_for_the_next_message_of_the_fast_lane() -> None:
+    allowed = policies(ALL_WRITE, ALL_READ)
+    a = Node("a", node_link("x", "y"), policies=allowed)
+    b = Node("b", node_link("y", "x"), policies=allowed)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    for number in range(3):  # the first one is compiled for
+        say(publisher, "t", b"%d" % number)
+        cable.run()
+    b.change(policies=policies(ALL_WRITE, ALL_READ, denial("d", "link:x->y", "t", Action.READ)))
+    say(publisher, "t", b"denied there")
+    cable.run()
+    b.change(policies=allowed)
+    a.change(policies=policies(ALL_WRITE, ALL_READ, denial("d", "link:x->y", "t", Action.WRITE)))
+    say(publisher, "t", b"denied here")
+    cable.run()
+    a.change(policies=allowed)
+    say(publisher, "t", b"3")
+    cable.run()
+    assert [payload for _, payload in got(subscriber)] == [b"0", b"1", b"2", b"3"]
+    assert b.site.counters.denied == 1
+
+
+def test_versions_and_floors_of_subscribers_behind_the_fast_lane() -> None:
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), announces_floor=True)
+    cable = Cable(a, b, "x->y", level="tls")
+    old, new, publisher = b.peer("old", version=V311), b.peer("new"), a.peer("pub")
+    old.subscribe("#")
+    new.subscribe("#")
+    for number in range(3):
+        say(publisher, "t", b"%d" % number)
+        cable.run()
+    assert [message.payload for message in old.messages()] == [b"0", b"1", b"2"]
+    floors = [message.properties.user_properties for message in new.messages()]
+    assert floors == [(("floor", "plain"),)] * 3
+
+
+def test_a_chain_of_three() -> None:
+    a, c = Node("a", node_link("x", "y")), Node("c", node_link("z", "y"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    cables = [Cable(a, b, "x->y"), Cable(b, c, "y->z")]
+    ends = [b.peer("b"), c.peer("c")]
+    for end in ends:
+        end.subscribe("#")
+    publisher = a.peer("pub")
+    for number in range(3):
+        say(publisher, "t", b"%d" % number)
+        for cable in cables:
+            cable.run()
+    assert [got(end) for end in ends] == [[("t", b"0"), ("t", b"1"), ("t", b"2")]] * 2
+
+
+def trusting(*domains: tuple[str, str]) -> Verify:
+    """Signatures count of these nodes, for these domains."""
+    known = dict(domains)
+    return lambda signer, signed, signature: known.get(signer.decode()) if signature == b"signed" else None
+
+
+def owners(domain: str, *rows: tuple[str, str]) -> Preferences:
+    made = [
+        Preference(id=f"u{at}", user=user, topic="#", when=compile(when), text=when)
+        for at, (user, when) in enumerate(rows)
+    ]
+    return Preferences(made, domain=domain)
+
+
+@pytest.mark.parametrize("home", ["other", DOMAIN])
+def test_preferences_bind_at_the_other_node(home: str) -> None:
+    preferences = owners(home, ("mary", "s.user == 'alice@d'" if home == "other" else "s.user == 'alice'"))
+    believes = {home: Domain(nodes=("a",))}
+    a = Node("a", node_link("x", "y"), domain=home, believes=believes, preferences=preferences)
+    b = Node("b", node_link("y", "x"), believes=believes)
+    b.realm.node_links.travel(None, trusting(("a", home)))
+    cable = Cable(a, b, "x->y")
+    alice, bob, publisher = b.peer("1", username="alice"), b.peer("2", username="bob"), a.peer("pub", username="mary")
+    for end in (alice, bob):
+        end.subscribe("#")
+    for number in range(2):
+        say(publisher, "t", b"%d" % number)
+        cable.run()
+    assert got(alice) == [("t", b"0"), ("t", b"1")]
+    assert got(bob) == []
+
+
+def test_a_change_of_preferences_counts_for_what_is_there_already() -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    before, after = owners("other", ("mary", "true")), owners("other", ("mary", "false"))
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=before)
+    b = Node("b", node_link("y", "x"), believes=believes)
+    b.realm.node_links.travel(None, trusting(("a", "other")))
+    cable = Cable(a, b, "x->y")
+    say(a.peer("pub", username="mary"), "t", b"kept", retain=True)
+    cable.run()
+    early = b.peer("early")
+    early.subscribe("#")
+    assert got(early) == [("t", b"kept")]
+    home = HomePreferences(after)
+    numbers = {each.owner: each for each in home.renumbered({}, 1_800_000_000.0)}
+    a.change(preferences=after)
+    a.realm.node_links.travel(
+        TravellingPreferences(home, numbers, signer=lambda data: b"signed", certificate=b"a"), trusting()
+    )
+    cable.run()
+    late = b.peer("late")
+    late.subscribe("#")
+    assert got(late) == []
+
+
+def test_preferences_that_nobody_of_their_domain_has_signed_are_refused() -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    preferences = owners("other", ("mary", "true"))
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=preferences)
+    b = Node("b", node_link("y", "x"), believes=believes)
+    b.realm.node_links.travel(None, trusting(("a", "third")))
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub", username="mary"), "t")
+    cable.run()
+    assert got(subscriber) == []
+    assert b.site.counters.denied == 1
+
+
+def test_retained_messages_that_are_gone_are_gone_there() -> None:
+    a, b, cable = pair()
+    publisher, other = a.peer("pub"), b.peer("other")
+    say(publisher, "state/1", b"on", retain=True)
+    say(publisher, "state/2", b"on", retain=True)
+    say(other, "own", b"x", retain=True)
+    cable.run()
+    cable.cut()
+    say(publisher, "state/1", b"", retain=True)
+    cable.plug()
+    cable.run()
+    late = b.peer("late")
+    late.subscribe("#")
+    assert sorted(got(late)) == [("own", b"x"), ("state/2", b"on")]

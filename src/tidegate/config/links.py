@@ -341,7 +341,7 @@ def _remote(config: Config, at: DocumentPath, entry: Link) -> Iterator[Finding]:
     if entry.via:
         for key in ("cert", "ca"):
             if getattr(config.node, key) is None:
-                text = f"is missing, which `{path_text(at)}` needs: nodes prove to each other who they are; add it"
+                text = f"is missing, which {path_text(at)} needs: nodes prove to each other who they are; add it"
                 yield ("node", key), text
         if entry.peer is None and not (config.trust is not None and config.trust.accept):
             text = "is missing, and there is no `trust.accept`, so no node would be trusted; add one of the two"

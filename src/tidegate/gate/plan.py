@@ -23,6 +23,7 @@ from tidegate.gate.verdict import FOREVER, Deny, Residual
 from tidegate.monitor import Attachment, ModeCounts, ModeRevision, calm_modes
 from tidegate.routing import Group
 from tidegate.session import Grant, Link, LinkSession, Session
+from tidegate.session.host import LINKS
 from tidegate.wire import NONE, V5, Properties, encode_properties
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Plan:
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
+    carried: bool = False  # some of these are links to other nodes
     monitored: bool = False  # those of the link it comes over have to see each message
     hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
     guarded: bool = False  # one of these listens
@@ -207,11 +209,15 @@ class Plan:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):
             return  # a monitor that has to see every message
+        links: dict[Session, None] = {}
         same: dict[Session, None] = {}
         older: dict[Session, None] = {}
         newer: dict[Session, None] = {}
         for grant in (*targets, *(grant for _, plan in self.flat for grant in plan.targets)):
             session = grant.session
+            if isinstance(session, LinkSession):
+                links[session] = None
+                continue
             if grant.ids or not session.plain:
                 return
             if session.version == protocol and (session.version != V5 or floor_properties is NONE):
@@ -220,5 +226,10 @@ class Plan:
                 (newer if session.version == V5 else older)[session] = None
         self.fast = tuple(same)
         block = b"\0" if floor_properties is NONE else encode_properties(floor_properties)
-        others: list[tuple[bytes | None, tuple[Session, ...]]] = [(None, tuple(older)), (block, tuple(newer))]
+        others: list[tuple[bytes | None, tuple[Session, ...]]] = [
+            (None, tuple(older)),
+            (block, tuple(newer)),
+            (LINKS, tuple(links)),
+        ]
+        self.carried = bool(links)
         self.cross = tuple(one for one in others if one[1])

@@ -53,9 +53,15 @@ class OwnerPreferences:
         """Whether anybody may have preferences."""
         return len(self.preferences) > 0 or self._foreign is not None
 
-    def is_foreign(self, owner: Subject) -> bool:
-        """Whether it is one of another domain, whose preferences have to come from there."""
-        return self._foreign is not None and owner.user is not None and owner.domain not in self._ours
+    def is_foreign(self, context: Context) -> bool:
+        """Whether the preferences of the owner have to come from another node: it is of another domain, or another
+        node of this one, which knows what it wants while this one does not."""
+        owner = context.subject
+        if self._foreign is None or owner.user is None:
+            return False
+        if owner.domain not in self._ours:
+            return True
+        return context.foreign is not None and not self.preferences.of(owner.user, owner.domain, owner.identity)
 
     def _set(self, context: Context) -> OwnerSet | None:
         """The set that counts for a message of somebody of another domain; None: it is not known here."""
@@ -67,7 +73,7 @@ class OwnerPreferences:
     def receiving(self, context: Context, topic: str) -> Applicable | None:
         """What the owner says of subscribers that receive a message; None: that is not known here."""
         owner = context.subject
-        if not self.is_foreign(owner):
+        if not self.is_foreign(context):
             return self.preferences.receiving(owner.user, owner.domain, topic, owner.identity)
         known = self._set(context)
         return None if known is None else known.receiving(topic)
@@ -75,19 +81,19 @@ class OwnerPreferences:
     def forwarding(self, context: Context, topic: str, to: str) -> Applicable | None:
         """The same of forwarding it to the scope `to`."""
         owner = context.subject
-        if not self.is_foreign(owner):
+        if not self.is_foreign(context):
             return self.preferences.forwarding(owner.user, owner.domain, topic, to, owner.identity)
         known = self._set(context)
         return None if known is None else known.forwarding(topic, to)
 
     def reads(self, context: Context) -> frozenset[str]:
         """What the conditions of an owner of another domain read; nothing of those of this one."""
-        known = self._set(context) if self.is_foreign(context.subject) else None
+        known = self._set(context) if self.is_foreign(context) else None
         return frozenset() if known is None else known.preferences.reads
 
     def cache_key(self, owner: Subject) -> Hashable:
         """Owners with equal values are treated alike: those without preferences are."""
-        if self.is_foreign(owner):
+        if self._foreign is not None and owner.user is not None and owner.domain not in self._ours:
             return owner_key(owner)
         return self.preferences.cache_key(owner.user, owner.domain, owner.identity)
 
@@ -110,7 +116,7 @@ class PreferenceStage(Stage):
             return ALLOW
         assert known.target is not None
         attributes, domain = self.attributes, applicable.domain
-        foreign = self.owners.is_foreign(known.context.subject)
+        foreign = self.owners.is_foreign(known.context)
         receiver, remade = known.target.subject, known.context.scored
         environment = attributes.environment(receiver)
         env: dict[str, Any] = {

@@ -30,20 +30,20 @@ from typing import Any, Final
 
 from tidegate.errors import MalformedPacket
 from tidegate.policy.levels import DEFAULT_RANKING
-from tidegate.policy.preferences import Applicable, Preferences, check_travelling
+from tidegate.policy.preferences import Applicable, Conditions, Preferences, check_travelling
 from tidegate.policy.subject import Subject
 from tidegate.predicate import Function, Ranking
 from tidegate.wire import cbor
 
 VERSION: Final = 1
-MAX: Final = 256 * 1024
-"""Bytes of a set. An owner who has more is unknown elsewhere."""
+MAX: Final = 64 * 1024
+"""Bytes of a set, whose conditions are compiled in one go. An owner who has more is unknown elsewhere."""
 MAX_NAME: Final = 65_535
 """Bytes of a domain, an owner's id or name."""
 MAX_SIGNER: Final = 16 * 1024
 MAX_SIGNATURE: Final = 1024
-HIGHEST: Final = 2**53 - 1
-"""Of numbers."""
+UNNUMBERED: Final = 2**53 - 1
+"""The number of an owner whose set has none: no set can have it, and all are lower."""
 NAMED: Final = "user:"
 """Before the name of an owner who has no id."""
 SETS: Final = 10_000
@@ -131,11 +131,14 @@ class PreferenceSet:
         functions: Mapping[str, Function] | None = None,
         ranking: Ranking = DEFAULT_RANKING,
         named: Callable[[str], str] = str,
+        conditions: Conditions | None = None,
     ) -> Preferences:
-        """The preferences as this node understands them. `named`: what it calls a scope that some are about."""
+        """The preferences as this node understands them. `named`: what it calls a scope that some are about.
+        `conditions` as in `Preferences.decode`. MalformedPacket if what the home believes cannot be read here.
+        """
         entries = [{**each, "to": named(each["to"])} if "to" in each else each for each in self.preferences]
-        data = {"domain": self.domain, "preferences": entries}
-        return Preferences.decode(data, functions=functions, ranking=ranking)
+        data = {"domain": self.domain, "preferences": entries, "domains": dict(self.beliefs)}
+        return Preferences.decode(data, functions=functions, ranking=ranking, conditions=conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,7 @@ def read(data: bytes) -> PreferenceSet:
             pass
         case _:
             raise MalformedPacket("a set of preferences with a field of another kind")
-    if not 0 <= number <= HIGHEST:
+    if not 0 <= number < UNNUMBERED:
         raise MalformedPacket("the number of a set of preferences is out of bounds")
     if not all(0 < len(text.encode()) <= MAX_NAME for text in (domain, owner, name)):
         raise MalformedPacket("a name in a set of preferences is empty or too long")
@@ -267,6 +270,7 @@ class Offer(Enum):
     OLDER = "a newer one is known here"
     CONTRADICTING = "another one with the same number is known here"
     OURS = "it is of the domain of this node"
+    UNVERIFIED = "nobody who speaks for its domain has signed it"
 
     @property
     def good(self) -> bool:

@@ -14,7 +14,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ BUDGET: Final = 500
 """Operations of one evaluation, some 50 µs: an owner may have many, and each receiver asks all that match."""
 MAX_TRAVELLING: Final = 256
 """Preferences of one owner that may travel."""
+Conditions = MutableMapping[str, Predicate | str]
+"""By their text; a text: why that is not understood here."""
 _FIELDS: Final = frozenset(("id", "user", "owner", "topic", "to", "when", "keep"))
 
 
@@ -89,22 +91,31 @@ class Applicable:
 
         `unknown` are attributes of the receiver that are not known yet; what is left must then not be asked.
         """
-        if not self.preferences:
+        allowing = self.preferences
+        if any(each.forbids for each in allowing):
+            if forbidden := self._forbidden(receiver):
+                return forbidden
+            allowing = tuple(each for each in allowing if not each.forbids)
+        if not allowing:
             return Granted()
-        forbidding = [each for each in self.preferences if each.forbids and not self._owns(receiver, each)]
-        if forbidding:
-            reasons = "; ".join(f"{each.id}: {each.broken}" for each in forbidding)
-            return Refuse(", ".join(each.id for each in forbidding), reasons)
         known = self.seeing(receiver, known, unknown)
-        outcomes = ((each, partial_outcome(each.condition, known)) for each in self.preferences)
+        outcomes = ((each, partial_outcome(each.condition, known)) for each in allowing)
         hits = [(each, left) for each, left in outcomes if left is not False]
         # a true one that keeps all leaves nothing for the others to add, and failing they take nothing away
         whole = next((each for each, left in hits if left is True and each.keep.shows_all), None)
         asked = [left for _, left in hits if isinstance(left, Predicate)]
         if not asked or whole is not None:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
-            return _Residual(self.preferences, tuple(settled))({})
-        return Undecided.of(_Residual(self.preferences, tuple(hits)), asked)
+            return _Residual(allowing, tuple(settled))({})
+        return Undecided.of(_Residual(allowing, tuple(hits)), asked)
+
+    def _forbidden(self, receiver: Subject) -> Refuse | None:
+        """By those that deny and are not understood here."""
+        forbidding = [each for each in self.preferences if each.forbids and not self._owns(receiver, each)]
+        if not forbidding:
+            return None
+        reasons = "; ".join(f"{each.id}: {each.broken}" for each in forbidding)
+        return Refuse(", ".join(each.id for each in forbidding), reasons)
 
     def _owns(self, receiver: Subject, preference: Preference) -> bool:
         """Whether a receiver is the one whose preference it is."""
@@ -229,17 +240,25 @@ class Preferences:
         *,
         functions: Mapping[str, Function] | None = None,
         ranking: Ranking = DEFAULT_RANKING,
+        conditions: Conditions | None = None,
     ) -> Preferences:
-        """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
+        """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false.
+
+        `conditions` are those that were compiled before, with the same functions and ranking.
+        """
         match data:
             case {"domain": str() as domain, "preferences": list() as entries, **rest}:
                 check_travelling(entries)
-                preferences = [_decoded(each, functions, ranking) for each in entries]
+                before: Conditions = {} if conditions is None else conditions
+                known: Conditions = {}
+                for when in {entry["when"] for entry in entries if "when" in entry}:
+                    known[when] = before.get(when) or _compiled(when, functions, ranking)
+                    before[when] = known[when]  # which may forget others
                 try:
                     domains = domains_of(rest.get("domains", {}))
                 except ConfigError as error:
                     raise MalformedPacket(f"preferences that cannot be read: {error}") from error
-                return cls(preferences, domain=domain, domains=domains)
+                return cls([_decoded(each, known) for each in entries], domain=domain, domains=domains)
             case _:
                 raise MalformedPacket("preferences that cannot be read")
 
@@ -285,23 +304,29 @@ def _encoded(each: Preference) -> dict[str, Any]:
     return data
 
 
-def _decoded(data: Mapping[str, Any], functions: Mapping[str, Function] | None, ranking: Ranking) -> Preference:
+def _compiled(text: str, functions: Mapping[str, Function] | None, ranking: Ranking) -> Predicate | str:
+    """A condition, or why it is not understood here."""
+    try:
+        return compile(text, functions=functions, budget=BUDGET, ranking=ranking)
+    except PredicateError as error:
+        return str(error)
+
+
+def _decoded(data: Mapping[str, Any], conditions: Conditions) -> Preference:
     """What is not known here makes it one that is not understood: it may restrict in ways that are not known either."""
-    predicate, when = None, data.get("when")
+    when = data.get("when")
+    condition = None if when is None else conditions[when]
     unknown = sorted(data.keys() - _FIELDS)
     broken = f"`{', '.join(unknown)[:100]}` is not known here" if unknown else None
-    if when is not None:
-        try:
-            predicate = compile(when, functions=functions, budget=BUDGET, ranking=ranking)
-        except PredicateError as error:
-            broken = broken or str(error)
+    if isinstance(condition, str):
+        broken = broken or condition
     return Preference(
         id=data["id"],
         user=data["user"],
         owner=data.get("owner"),
         topic=data["topic"],
         to=data.get("to"),
-        when=predicate,
+        when=condition if isinstance(condition, Predicate) else None,
         keep=View.parse(data.get("keep", "all")),
         text=when,
         broken=broken,

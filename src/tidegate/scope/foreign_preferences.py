@@ -1,7 +1,7 @@
 """The preferences of owners of other domains, as their sets come in: taken, kept, and counted with from then on.
 
-- Whoever hands a set over has verified its signature (`preference_sets.verified`). What the store kept is verified
-  again when it is loaded, and when other nodes are trusted (`review`).
+- Nothing counts that was not verified: when it comes, when it is loaded from the store, and again when other nodes are
+  trusted (`review`).
 - A newer set counts for the very next message, live, queued and retained. What nobody has asked for yet changes nothing
   that was decided.
 - Scopes are called as this node calls them: one of this node by its name here, one behind a link by that of the link.
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from tidegate.bounded import Bounded
 from tidegate.errors import MalformedPacket, StoreError
 from tidegate.policy.preference_sets import (
-    HIGHEST,
+    UNNUMBERED,
     ForeignPreferences,
     Key,
     Offer,
@@ -27,8 +28,9 @@ from tidegate.policy.preference_sets import (
     read,
     verified,
 )
+from tidegate.predicate import Predicate
 from tidegate.session import Site
-from tidegate.session.prices import CONDITION
+from tidegate.session.prices import CONDITION, SIGNATURE
 from tidegate.wire import cbor
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ ROOM: Final = "preferences"  # in the store
 VERSION: Final = 1
 FORGETFUL: Final = ""
 """The key of the record which says that some owners had to be forgotten."""
+CONDITIONS: Final = 10_000  # compiled ones that are kept for the next set
 ASKED: Final = 100_000  # owners of whom it is remembered that they were asked for
 
 
@@ -50,6 +53,7 @@ class ForeignOwners:
         self._scopes = scopes
         self._sets = ForeignPreferences() if sets is None else sets
         self._understood: dict[Key, OwnerSet] = {}
+        self._conditions: Bounded[str, Predicate | str] = Bounded(CONDITIONS)
         self._rules: RuleSet | None = None  # those by which they are understood
         self._far: dict[str, str] = {}  # scopes behind links: the ids of their nodes
         self._asked: set[Key] = set()  # since the last revision
@@ -76,8 +80,12 @@ class ForeignOwners:
             return None
         known = self._understood.get(owner)
         if known is None or known.set is not found:
-            preferences = found.understood(rules.functions, rules.levels.ranking, self._named)
-            self.site.effort += CONDITION * sum(len(each.text or "") for each in preferences.preferences)
+            texts = {each.get("when", "") for each in found.preferences}
+            self.site.effort += CONDITION * sum(len(text) for text in texts if text not in self._conditions)
+            try:
+                preferences = found.understood(rules.functions, rules.levels.ranking, self._named, self._conditions)
+            except MalformedPacket:
+                return None  # nobody here knows who is whom at its home
             known = OwnerSet(found, preferences)
             if len(found.preferences):
                 self._understood[owner] = known
@@ -88,18 +96,27 @@ class ForeignOwners:
         old, self._rules = self._rules, rules
         if old is None or rules.functions or old.functions or rules.levels.order != old.levels.order:
             self._understood.clear()
+            self._conditions.clear()
 
     def _named(self, place: str) -> str:
         """What this node calls a scope that others write as `name@node id`."""
         name, _, node = place.rpartition("@")
         return name if name and node in (self.site.origin.node, self._far.get(name)) else place
 
+    def get(self, owner: Key) -> PreferenceSet | None:
+        """The set of an owner as it came, signed."""
+        return self._sets.get(owner)
+
     # -- taking ----------------------------------------------------------------------------------------------------
 
-    def take(self, set: PreferenceSet, neighbour: str) -> Offer:
-        """A verified set that a neighbour brings: what becomes of it."""
+    def take(self, set: PreferenceSet, neighbour: str, verify: Verify) -> Offer:
+        """A set that a neighbour brings: what becomes of it."""
+        self.site.effort += SIGNATURE
+        if not verified(set, verify):
+            return Offer.UNVERIFIED
+        before = self._sets.neighbours(set.key)
         offer, gone = self._sets.offer(set, neighbour, self._ours())
-        if offer is Offer.TAKEN or offer is Offer.HELD:
+        if offer is Offer.TAKEN or (offer is Offer.HELD and neighbour not in before):
             self._keep(set.key)
         self._let_go(gone, [set.key] if offer is Offer.TAKEN else [])
         return offer
@@ -120,8 +137,10 @@ class ForeignOwners:
             self._renew()
 
     def _ours(self) -> frozenset[str]:
+        """What nobody else may say anything of. Other nodes of this domain are listed with it."""
         rules = next(iter(self._scopes.values())).gate.rules
-        return rules.formerly | {rules.domain}
+        known = rules.domains.get(rules.domain)
+        return frozenset() if known is not None and known.nodes else rules.formerly | {rules.domain}
 
     def _let_go(self, gone: Iterable[Key], others: Iterable[Key] = ()) -> None:
         """These owners are unknown now, and others have another set: what was decided by it does not hold."""
@@ -191,7 +210,7 @@ def _record(name: str, data: bytes) -> tuple[object, ...]:
             case [int(version), [*neighbours], bytes(encoded)] if version == VERSION:
                 return read(encoded), neighbours
             case [int(version), str(domain), str(owner), int(number), bytes(digest)] if (
-                version == VERSION and 0 <= number <= HIGHEST
+                version == VERSION and 0 <= number < UNNUMBERED
             ):
                 return domain, owner, number, digest
     except MalformedPacket as error:

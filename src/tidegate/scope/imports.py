@@ -14,6 +14,8 @@ from tidegate.bounded import Bounded, Newest
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.gate import Deny, Plan, Step
 from tidegate.policy import Demand, Subject
+from tidegate.policy.preference_sets import UNNUMBERED
+from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
@@ -34,10 +36,11 @@ UNKNOWN_ORIGIN: Final = Deny(step=Step.WRITE, rule="envelope", error="it comes f
 class LinkImports:
     """What comes over one link (session.Plans)."""
 
-    def __init__(self, scope: Scope, here: frozenset[str]) -> None:
-        """`here`: the scopes that a message must not have been in, as paths name them."""
+    def __init__(self, scope: Scope, control: LinkControl) -> None:
         self.scope = scope
-        self.here = here
+        self.control = control
+        self.here: Collection[str] = frozenset()
+        """The scopes that a message must not have been in, as paths name them."""
         self.domains: Collection[str] = ()  # of whose people the other node may speak
         self._statics = static_cache(STATICS)
         self._contexts: Bounded[tuple[bytes, str, str], bytes] = Bounded(STATICS)
@@ -55,7 +58,7 @@ class LinkImports:
         except MalformedPacket as error:
             raise ProtocolError(f"a message without a valid envelope: {error}", Reason.PROTOCOL_ERROR) from error
         static = envelope.static
-        if not self.here.isdisjoint(static.path):
+        if any(name in self.here for name in static.path):
             return None
         before = link.before(packet.topic)
         if before is None:
@@ -66,7 +69,10 @@ class LinkImports:
             return UNKNOWN_ORIGIN
         if packet.qos and envelope.id in self._seen:
             return None
-        kept = self.scope.retained.get(packet.topic) if packet.retain else None
+        kept = None
+        if packet.retain:
+            self.control.came_retained(packet.topic)
+            kept = self.scope.retained.get(packet.topic)
         if kept is not None and _id(kept) == envelope.id:
             return None
         context = self._context(static, link, packet, envelope)
@@ -100,7 +106,14 @@ class LinkImports:
             expires,
             id.output,
         )
-        return Imported(plan, message)
+        return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
+
+    def told(self, packet: Publish) -> bool:
+        """Whether it is for this node itself, which has taken note of it."""
+        if not packet.topic.startswith(PREFIX) or packet.qos:
+            return False
+        self.control.take(packet.topic, packet.payload)
+        return True
 
     def seen(self, message: Message) -> None:
         """A QoS 1 or 2 message has been taken: it is not taken again, whichever way it comes."""
@@ -163,7 +176,15 @@ class LinkImports:
             floor=levels.floor(static.floor, own.level),
             held=levels.floor_facts(static.facts, own.facts),
             path=static.path,
+            foreign=_owner(static),
         )
+
+
+def _owner(static: Static) -> tuple[str, int] | None:
+    """The owner at home, and the number of the preferences that count; with none that counts nobody receives it."""
+    if static.preferences is not None:
+        return static.preferences[1], static.preferences[2]
+    return None if _text(static.publisher, "user") == "" else ("", UNNUMBERED)
 
 
 def _text(said: Any, name: str) -> str:

@@ -15,13 +15,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import ProtocolError
-from tidegate.gate import RuleSet
+from tidegate.gate import Deny, RuleSet, Step
 from tidegate.policy.domains import Domains
+from tidegate.policy.home_preferences import TravellingPreferences
+from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow
 from tidegate.policy.scopes import Peer as Far
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
+from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
 from tidegate.session import (
     NEVER,
     Connection,
@@ -49,6 +52,7 @@ from tidegate.wire import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
 
@@ -130,12 +134,22 @@ class LinkEnd:
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
-        self.plans = LinkImports(scope, frozenset())
+        self.control = LinkControl(self, links)
+        self.plans = LinkImports(scope, self.control)
         self.configure(link)
 
     @property
     def path(self) -> Path:
         return self.scope.path
+
+    @property
+    def far(self) -> str:
+        """The scope at the other end as paths name it; empty while its node is not known."""
+        return "" if self.greeted is None else f"{self.link.far}@{self.greeted.node}"
+
+    def refused(self, why: str) -> None:
+        """Has it audited that something the other node said was not believed."""
+        self.scope.report("read", self.session.inward, PREFIX, Deny(step=Step.WRITE, rule="link", error=why))
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +159,10 @@ class LinkEnd:
         self.session.refusing = link.overflow is Overflow.REFUSE
         node = self.site.origin.node
         if link.out is not None:  # else nothing is sent
-            self.session.exporter = LinkExports(link.out, lambda: self.scope.gate, f"{link.near}@{node}")
+            here = f"{link.near}@{node}"
+            self.session.exporter = LinkExports(
+                link.out, lambda: self.scope.gate, here, self.links.owners, self.control
+            )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
 
@@ -166,8 +183,7 @@ class LinkEnd:
             tls={} if peer is None else peer.tls,
         )
         there = replace(here, client=f"{link.far}->{link.near}")
-        far = "" if self.greeted is None else f"{link.far}@{self.greeted.node}"
-        session.act(NodeLinkEnd(here, False, link.out, far), NodeLinkEnd(there, True, link.into, far))
+        session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
         session.generation = self.site.generation
         self.plans.domains = () if peer is None else spoken_for(peer.subject, rules.domains)
         self.scope.path.monitoring.states.attach(session)
@@ -254,8 +270,12 @@ class LinkEnd:
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        self.control.opened()
+        self.configure(self.link)  # with nothing that the other node has been told before
+        self.links.owners.foreign.found(self.link.far, greeting.node)
         connection.version = V5
-        connection.publishes_with(LinkPublishing(connection, self.plans))
+        publishing = LinkPublishing(connection, self.plans)
+        connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
         session.attach(
             connection,
@@ -281,7 +301,8 @@ class LinkEnd:
         session = self.session
         if session.connection is connection:
             session.pump()
-            self.scope.retained.replay(session, connection, list((session.subscriptions or {}).values()))
+            granted = list((session.subscriptions or {}).values())
+            self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
 
     # -- session.Lifetime ----------------------------------------------------------------------------------------
 
@@ -312,8 +333,9 @@ class LinkEnd:
 class NodeLinks:
     """All links of a node to other nodes."""
 
-    def __init__(self, scopes: Mapping[str, Scope]) -> None:
+    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners) -> None:
         self._scopes = scopes
+        self.owners = OwnerSets(foreign)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -347,6 +369,20 @@ class NodeLinks:
         for end in self.ends.values():
             if not end.session.row:
                 end.session.save()
+
+    def travel(self, travelling: TravellingPreferences | None, verify: Verify) -> None:
+        """What owners of this domain say now, and whose signatures count for others."""
+        self.owners.travelling, self.owners.verify = travelling, verify
+        for end in self.ends.values():
+            end.configure(end.link)  # numbers are in what has been encoded
+            for key in end.control.told:
+                end.control.renumbered(key)
+
+    def renumbered(self, key: Key, source: LinkEnd) -> None:
+        """A newer set of an owner has come over one link: it goes on over the others."""
+        for end in self.ends.values():
+            if end is not source:
+                end.control.renumbered(key)
 
     def joined(self, scope: str) -> frozenset[str]:
         """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""

@@ -109,6 +109,11 @@ class Retained:
         elif self._pop(topic) and lasting:
             store.retain(self._scope, topic, None)
 
+    def drop(self, topic: str) -> None:
+        """Lets go of what is kept for a topic."""
+        if self._pop(topic):
+            self._site.store.retain(self._scope, topic, None)
+
     def came_over(self, message: Message) -> None:
         """The message that is kept has come over another link, too: it keeps the types of both."""
         kept = self._tree.get(message.topic)
@@ -152,16 +157,28 @@ class Retained:
         return True
 
     def replay(
-        self, session: Session, connection: Connection, granted: list[Grant], choice: Choice | None = None
+        self,
+        session: Session,
+        connection: Connection,
+        granted: list[Grant],
+        choice: Choice | None = None,
+        then: Callable[[], bool] | None = None,
     ) -> None:
-        """Sends what matches these subscriptions, now or in pieces; with a `choice`, only what that chooses."""
+        """Sends what matches these subscriptions, now or in pieces; with a `choice`, only what that chooses.
+
+        `then` is called when all of it has been handed to the session, and again as long as it says so.
+        """
         if not granted or not len(self._tree):
+            if then is not None and then():
+                self._site.unfinished.append(then)
             return
         known = self._replays.get(session)
         if known is not None and known.connection is connection:
             known.wanted.extend((grant, choice) for grant in granted)
+            known.then = then or known.then
             return
         replay = self._replays[session] = Replay(self, session, connection, [(grant, choice) for grant in granted])
+        replay.then = then
         if replay.piece():
             self._site.unfinished.append(replay.piece)
 
@@ -169,6 +186,8 @@ class Retained:
         """It is done."""
         if self._replays.get(replay.session) is replay:
             del self._replays[replay.session]
+        if replay.then is not None and replay.session.connection is replay.connection and replay.then():
+            self._site.unfinished.append(replay.then)
         return False
 
     def may_walk(self, filter: str) -> bool:
@@ -201,7 +220,7 @@ def _whose(message: Message) -> bytes:
 class Replay:
     """What one connection asked for and has not been sent yet."""
 
-    __slots__ = ("choice", "connection", "found", "grant", "retained", "session", "wanted")
+    __slots__ = ("choice", "connection", "found", "grant", "retained", "session", "then", "wanted")
 
     def __init__(
         self,
@@ -217,6 +236,7 @@ class Replay:
         self.grant: Grant | None = None
         self.choice: Choice | None = None
         self.found: Iterator[tuple[str, Message]] = iter(())
+        self.then: Callable[[], bool] | None = None
 
     def piece(self) -> bool:
         """A share of the work; True if there is more."""

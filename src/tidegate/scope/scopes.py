@@ -55,7 +55,7 @@ class Realm:
         self.publishers = Publishers(site, self.scopes, audit)
         self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
-        self.node_links = NodeLinks(self.scopes)
+        self.node_links = NodeLinks(self.scopes, self.foreign)
         self._arrange(rules)
 
     @property

@@ -113,9 +113,13 @@ class Connection:
         self.address = address
         self.certificate = certificate
 
-    def publishes_with(self, publishing: Publishing) -> None:
-        """What it publishes is taken in another way: it is that of a link, and not of a client."""
+    def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes], tuple[int, int]]) -> None:
+        """What it publishes is taken in another way: it is that of a link, and not of a client.
+
+        `ahead` takes what needs no decision (`Reader.ahead`).
+        """
         self.publishing = self.reader.publishing = publishing
+        self.reader.ahead = ahead
 
     def accept(self, session: Session, lane: Lane) -> None:
         """CONNECT was granted: packets are read from now on. The caller sends CONNACK."""

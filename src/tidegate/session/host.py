@@ -6,7 +6,7 @@ A `Route` is what the gate compiled for one (kind of source, topic); connections
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.session.context import MessageOptions
 from tidegate.session.message import Message
@@ -15,6 +15,10 @@ from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscri
 
 if TYPE_CHECKING:
     from tidegate.session.connection import Connection
+
+
+LINKS: Final = b""
+"""In place of a property field: what goes over links to other nodes."""
 
 
 class Refusal(Protocol):
@@ -54,7 +58,12 @@ class Route(Protocol):
 
     @property
     def cross(self) -> tuple[tuple[bytes | None, tuple[Session, ...]], ...]:
-        """And to these with another property field; None: with none, as 3.1.1 has it."""
+        """And to these with another property field; None: with none, as 3.1.1 has it; LINKS: in an envelope."""
+        ...
+
+    @property
+    def carried(self) -> bool:
+        """Whether links to other nodes are among those."""
         ...
 
     @property

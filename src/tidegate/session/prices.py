@@ -53,6 +53,7 @@ TARGET: Final = 10  # to compile one target of a plan
 ACCEPT: Final = 20  # to take a connection from the system
 OPEN: Final = 100  # to open it, and to close it some time
 TLS: Final = 1000  # a handshake, with a key that takes long
+SIGNATURE: Final = 200  # to verify one, with a key that takes long
 PLAN: Final = 20  # a plan without policies; with them it takes five times as long
 
 _BASE: Final = {Type.CONNECT: 200, Type.AUTH: 200, Type.PUBLISH: 6, Type.SUBSCRIBE: 15, Type.UNSUBSCRIBE: 15}

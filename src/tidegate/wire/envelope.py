@@ -56,6 +56,8 @@ __all__ = [
     "from_property",
     "open",
     "open_property",
+    "plain",
+    "plain_at",
     "prefix",
     "relayed",
     "seal",
@@ -87,6 +89,7 @@ _SIGNED: Final = Struct(">14sQQQB?")
 _LENGTH: Final = Struct(">H")
 _ORIGIN: Final = 14
 _HEAD_SIZE: Final = HEAD.size
+_PLAIN_HEAD: Final = MAGIC + bytes((VERSION,))
 _DYNAMIC_SIZE: Final = _DYNAMIC.size
 _MICRO: Final = 1_000_000
 _MOST_MICROS: Final = MAX_PUBLISHED * _MICRO
@@ -195,6 +198,23 @@ def prefix(
         parts[1] = _dynamic(flags | _MAC, origin, number, output, published, expiry)
         parts.append(_mac(key, b"".join(parts), payload))
     return b"".join(parts)
+
+
+def plain(origin: bytes, number: int, published: float) -> bytes:
+    """The dynamic part of a QoS 0 message that is neither retained nor expires, and that nobody has signed."""
+    # hot: once per message and link
+    return _DYNAMIC.pack(0, origin, number, 0, round(published * _MICRO), 0)
+
+
+def plain_at(data: bytes, start: int) -> tuple[int, int]:
+    """Where the static part of the envelope at `start` ends, and where the payload begins, if its dynamic part is as
+    `plain` writes it. Twice 0: it is not, or there is no envelope."""
+    # hot: once per message that comes over a link
+    if data[start : start + 3] != _PLAIN_HEAD or len(data) < start + _HEAD_SIZE:
+        return 0, 0
+    end = start + _HEAD_SIZE + (data[start + 3] << 8 | data[start + 4]) + (data[start + 5] << 8 | data[start + 6])
+    payload = end + _DYNAMIC_SIZE
+    return (end, payload) if payload <= len(data) and not data[end] else (0, 0)
 
 
 def _dynamic(flags: int, origin: bytes, number: int, output: int, published: float, expiry: int) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from harness import PATIENCE
 from store.registry.places import NOW, Notices, Place, PostgresPlace, SqlitePlace, drop, made, put
 from tidegate.errors import StoreError
-from tidegate.store.registry import Listener, Registry
+from tidegate.store.registry import Listener, Registry, schema
 
 
 def wait_until(listening: Listener, trouble: bool) -> None:
@@ -114,13 +114,13 @@ def test_tables_of_a_newer_tidegate_are_left_alone(place: Place) -> None:
     listening = one.listen(notices, after=0)
     made(one, put("a", "1", {}))
     notices.wait_for(1)
-    place.sql("UPDATE tidegate_schema SET version = 3")
+    place.sql(f"UPDATE tidegate_schema SET version = {schema.VERSION + 1}")
     wait_until(listening, True)
     assert "newer Tidegate" in (listening.trouble or "")
     for call in (one.load, lambda: one.since(0), lambda: made(one, put("a", "2", {}))):
         with pytest.raises(StoreError, match="newer Tidegate"):
             call()
-    place.sql("UPDATE tidegate_schema SET version = 2")
+    place.sql(f"UPDATE tidegate_schema SET version = {schema.VERSION}")
     wait_until(listening, False)
 
 

@@ -14,13 +14,14 @@ NEXT = {
         "INSERT INTO tidegate_trace (n, what) VALUES (1, 'migrated')",
         "ALTER TABLE tidegate_entry ADD COLUMN note {text}",
     ),
-    2: ("INSERT INTO tidegate_trace (n, what) VALUES (2, 'migrated')",),
+    2: (),
+    3: ("INSERT INTO tidegate_trace (n, what) VALUES (2, 'migrated')",),
 }
 
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "VERSION", 3)
+    monkeypatch.setattr(schema, "VERSION", 4)
     monkeypatch.setattr(schema, "MIGRATIONS", NEXT)
 
 
@@ -39,7 +40,7 @@ def test_an_older_one_is_migrated(place: Place) -> None:
     one = place.registry()
     assert bodies(one) == {("a", "1"): {"n": 1}}
     assert place.sql("SELECT n FROM tidegate_trace ORDER BY n") == [(1,), (2,)]
-    assert place.sql("SELECT version FROM tidegate_schema") == [(3,)]
+    assert place.sql("SELECT version FROM tidegate_schema") == [(4,)]
     made(one, put("a", "2", {}))
 
 
@@ -58,8 +59,8 @@ def test_of_several_nodes_one_migrates(place: Place) -> None:
 def test_one_that_fails_leaves_the_old_tables(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     old(place)
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "VERSION", 3)
-        patch.setattr(schema, "MIGRATIONS", {**NEXT, 2: ("INSERT INTO tidegate_nowhere VALUES (1)",)})
+        patch.setattr(schema, "VERSION", 4)
+        patch.setattr(schema, "MIGRATIONS", {**NEXT, 3: ("INSERT INTO tidegate_nowhere VALUES (1)",)})
         with pytest.raises(StoreError, match="tidegate_nowhere"):
             place.registry()
     assert place.sql("SELECT version FROM tidegate_schema") == [(1,)]
@@ -70,7 +71,7 @@ def test_one_that_fails_leaves_the_old_tables(place: Place, monkeypatch: pytest.
 
 def test_a_newer_one_is_refused(place: Place) -> None:
     old(place)
-    place.sql("UPDATE tidegate_schema SET version = 3")
-    with pytest.raises(StoreError, match=r"newer Tidegate \(registry version 3, this one reads 2\)\. Remedy: run the"):
+    place.sql("UPDATE tidegate_schema SET version = 4")
+    with pytest.raises(StoreError, match=r"newer Tidegate \(registry version 4, this one reads 3\)\. Remedy: run the"):
         place.registry()
-    assert place.sql("SELECT version FROM tidegate_schema") == [(3,)]
+    assert place.sql("SELECT version FROM tidegate_schema") == [(4,)]

@@ -117,6 +117,7 @@ NOT_COVERED: Final = (
     "who people are: roles, groups, attributes and levels of connections are taken as they were recorded",
     "subscriptions and connections that were refused: what they would have received is not known",
     "rules that publishers sent to `$tidegate/rules`, capabilities, and quotas",
+    "preferences of people of other domains, whose messages came from other nodes",
     "who of a shared subscription is chosen: each member is asked whether it may have the message",
     "what a refused message asked for itself (`require`, `view`): it is taken to have asked for nothing",
     "retained messages, and what waited for somebody, when they are sent: only where that was recorded",

@@ -34,6 +34,7 @@ from tidegate.store.registry.documents import (
 )
 from tidegate.store.registry.identities import IdentityTable, follow_documents
 from tidegate.store.registry.listener import Listener
+from tidegate.store.registry.preference_numbers import PreferenceNumbers
 from tidegate.store.registry.secrets import Secrets
 from tidegate.store.registry.state import State, applied, conflict, finish, read_state
 
@@ -59,6 +60,7 @@ class Registry:
     def __init__(self, make_connection: Callable[[], Connection], *, limits: Limits, patience: float) -> None:
         self.secrets = Secrets(self)
         self.identities = IdentityTable(self)
+        self.preference_numbers = PreferenceNumbers(self)
         self.limits: Final = limits
         self._make_connection = make_connection
         self._connection = make_connection()

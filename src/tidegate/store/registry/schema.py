@@ -6,6 +6,7 @@ says that the document was deleted. There is no second table of current document
 and become visible in the order of their numbers. It also holds the counts that the limits need.
 `tidegate_done` knows the last changes by their ids, `tidegate_room` the last change of each room of secrets.
 `tidegate_identity` has one row for each identity that there is, and for those of the past (`identities`).
+`tidegate_preferences` has the number of each owner's set of preferences, for ever (`preference_numbers`).
 
 The tables are made or migrated in one transaction, under a lock: of nodes that start at once, one does it. A version
 that is newer than ours is refused, also when a newer Tidegate migrates the tables while we run.
@@ -20,7 +21,7 @@ from typing import Final
 from tidegate.errors import StoreError
 from tidegate.store.registry.connection import Connection
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 # what is in braces is called differently by the databases
 IDENTITIES: Final = (
@@ -35,6 +36,14 @@ IDENTITIES: Final = (
     ) {end}""",
     "CREATE INDEX IF NOT EXISTS tidegate_identity_name ON tidegate_identity (kind, name)",
     "CREATE INDEX IF NOT EXISTS tidegate_identity_changed ON tidegate_identity (changed)",
+)
+PREFERENCES: Final = (
+    """CREATE TABLE IF NOT EXISTS tidegate_preferences (
+        owner {text} PRIMARY KEY,
+        name {text} NOT NULL,
+        digest {bytes} NOT NULL, -- of what the set of the owner says
+        number {integer} NOT NULL
+    ) {end}""",
 )
 TABLES: Final = (
     "CREATE TABLE tidegate_schema (version {integer} NOT NULL) {end}",
@@ -75,10 +84,11 @@ TABLES: Final = (
     "CREATE TABLE tidegate_room (room {text} PRIMARY KEY, sequence {integer} NOT NULL) {end}",
     "INSERT INTO tidegate_state VALUES (1, 0, 0, 0, 0, 0)",
     *IDENTITIES,
+    *PREFERENCES,
 )
 
 # version n: the statements that lead to n + 1
-MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {1: IDENTITIES}
+MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {1: IDENTITIES, 2: PREFERENCES}
 
 
 def stored_version(connection: Connection) -> int:

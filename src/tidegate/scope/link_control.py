@@ -1,0 +1,159 @@
+"""What two nodes tell each other over a link beside messages, on topics that are never routed.
+
+- An owner's preferences, as a signed set: before the first message of that owner on a connection, and when they change.
+  They are control packets, so nothing overtakes them, and a new connection begins anew.
+- The end of the retained messages that a link carries when it opens: what came over it before and was not among them
+  is gone at the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import MalformedPacket, ProtocolError
+from tidegate.policy.home_preferences import TravellingPreferences
+from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
+from tidegate.session import Context, Message
+from tidegate.wire import V5, Publish, encode
+
+if TYPE_CHECKING:
+    from tidegate.scope.foreign_preferences import ForeignOwners
+    from tidegate.scope.node_links import LinkEnd, NodeLinks
+
+PREFIX: Final = "$tidegate/link/"
+PREFERENCES: Final = f"{PREFIX}preferences"
+RETAINED: Final = f"{PREFIX}retained"
+TOLD: Final = 100_000  # owners that one connection has been told of
+PIECE: Final = 200  # retained messages looked at in one go
+
+
+class OwnerSets:
+    """The preferences that go to other nodes, and those that come from there."""
+
+    def __init__(self, foreign: ForeignOwners) -> None:
+        self.foreign = foreign
+        self.travelling: TravellingPreferences | None = None
+        """Of the owners of this domain; None: this node has no identity to sign them with."""
+        self.verify: Verify = lambda signer, signed, signature: None
+        """For which domain a signer speaks."""
+
+    def number(self, context: Context, here: str) -> tuple[Key, int] | None:
+        """The owner of a message and the number of the set that it travels with; None: nobody owns it."""
+        subject = context.subject
+        if subject.user is None:
+            return None
+        if context.foreign is not None:
+            return (subject.domain, context.foreign[0]), context.foreign[1]
+        numbered = None if self.travelling is None or subject.domain != here else self.travelling.of(subject)
+        if numbered is None:  # nobody can say what its owner wants: nobody elsewhere receives it
+            return (subject.domain, owner_id(subject.user, subject.identity)), UNNUMBERED
+        return (subject.domain, numbered[0]), numbered[1]
+
+    def set(self, key: Key, here: str) -> PreferenceSet | None:
+        """The newest set of an owner that this node has, signed."""
+        if key[0] == here and self.travelling is not None and (own := self.travelling.signed(key[1])) is not None:
+            return own
+        return self.foreign.get(key)
+
+
+class LinkControl:
+    """What one end of a link has told the other, and is told."""
+
+    def __init__(self, end: LinkEnd, links: NodeLinks) -> None:
+        self.end = end
+        self.links = links
+        self._told: dict[Key, int] = {}  # on this connection
+        self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
+
+    # -- told ------------------------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """There is a new connection."""
+        self._told.clear()
+        self._repeated = set()
+
+    def tell_owner(self, key: Key, number: int) -> None:
+        """A message of that owner is about to leave with this number."""
+        if not number or number == UNNUMBERED or self._told.get(key, 0) >= number:
+            return
+        here = self.end.scope.gate.rules.domain
+        try:
+            found = self.links.owners.set(key, here)
+        except MalformedPacket:  # too large to travel: unknown there, so nobody receives the message
+            return
+        if found is None or self.end.session.connection is None:
+            return
+        if len(self._told) >= TOLD:
+            self._told.clear()
+        self._told[key] = found.number
+        self._send(PREFERENCES, found.encode())
+
+    def renumbered(self, key: Key) -> None:
+        """An owner's preferences have changed: who has been told of them before is told again."""
+        if key in self._told:
+            found = self.links.owners.set(key, self.end.scope.gate.rules.domain)
+            if found is not None:
+                self.tell_owner(key, found.number)
+
+    @property
+    def told(self) -> tuple[Key, ...]:
+        return tuple(self._told)
+
+    def retained_sent(self) -> bool:
+        """All retained messages have been handed to the session; True while some of them wait."""
+        session = self.end.session
+        if session.connection is not None and session.queued:
+            return True
+        self._send(RETAINED, b"")
+        return False
+
+    def _send(self, topic: str, payload: bytes) -> None:
+        session = self.end.session
+        if session.connection is not None:
+            session.send(encode(Publish(topic=topic, payload=payload, qos=0), V5))
+
+    # -- hears -----------------------------------------------------------------------------------------------------
+
+    def take(self, topic: str, payload: bytes) -> None:
+        """The other node says something on one of these topics."""
+        if topic == PREFERENCES:
+            self._take_set(payload)
+        elif topic == RETAINED:
+            repeated, self._repeated = self._repeated, None
+            if repeated is not None:
+                self.end.site.unfinished.append(self._forgotten(repeated).__next__)
+        else:
+            raise ProtocolError(f"nothing is known of `{topic[:100]}` on a link")
+
+    def _take_set(self, data: bytes) -> None:
+        try:
+            offered = read(data)
+        except MalformedPacket as error:
+            raise ProtocolError(f"a set of preferences that cannot be read: {error}") from error
+        owners = self.links.owners
+        offer = owners.foreign.take(offered, self.end.link.name, owners.verify)
+        if not offer.good:
+            self.end.refused(f"preferences of {offered.name[:100]}@{offered.domain[:100]}: {offer.value}")
+        elif offer is Offer.TAKEN:
+            self.links.renumbered(offered.key, self.end)
+
+    def came_retained(self, topic: str) -> None:
+        """A retained message has come over this link."""
+        if self._repeated is not None:
+            self._repeated.add(topic)
+
+    def _forgotten(self, repeated: set[str]) -> Iterator[bool]:
+        """Lets go of retained messages that came over this link and are not there any more, a piece at a time."""
+        scope, far = self.end.scope, self.end.far
+        gone: list[Message] = []
+        for number, (topic, message) in enumerate(scope.retained.matching("#"), 1):
+            path = scope.gate.attributes.context(message).path
+            if path and path[-1] == far and topic not in repeated:
+                gone.append(message)
+            if number % PIECE == 0:
+                yield True
+        for message in gone:
+            if scope.retained.get(message.topic) is message:
+                scope.retained.drop(message.topic)
+        yield False
