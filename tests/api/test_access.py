@@ -29,6 +29,7 @@ EXPECTED = {
     "GET /flows": LOOKING,
     "POST /explain": LOOKING,
     "GET /audit": LOOKING,
+    "GET /links/state": LOOKING,
     "GET /pipeline": LOOKING,
     "GET /tokens": "admin",
     "POST /tokens": "admin",

@@ -124,6 +124,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/flows"): _LOOKING,
         ("POST", "/explain"): _LOOKING,
         ("GET", "/audit"): _LOOKING,
+        ("GET", "/links/state"): _LOOKING,
         ("GET", "/pipeline"): _LOOKING,
         ("GET", "/tokens"): _ADMIN,
         ("POST", "/tokens"): _ADMIN,

@@ -26,6 +26,7 @@ from tidegate.api import (
     documents,
     health,
     keys,
+    links,
     me,
     pipeline,
     sources,
@@ -106,7 +107,8 @@ def _fastapi(whole: Application) -> FastAPI:
     )
     about = _describe(app)
     modules = (me, tokens, consumers, keys, sources, analysis, audit, pipeline, health, docs)
-    for router in (keys.direct, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
+    first = (keys.direct, links.router)  # before routes with an id in their place
+    for router in (*first, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
     access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
     app.add_exception_handler(Problem, _problem)

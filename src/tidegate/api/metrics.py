@@ -109,6 +109,7 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
     yield _labelled(
         CounterMetricFamily, "listener_turned_away", "Connections turned away.", "url", listeners, "turned_away"
     )
+    yield from _links(status.get("links", ()))
     for room in ("audit", "ingest", "keys", "registry", "http"):
         said = status.get(room) or {}
         yield from _numbers(room, said)
@@ -133,6 +134,24 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
         else:
             said, meaning = _GAUGES.get(name, (_STRANGE.sub("_", name), f"{name}, as the node counts it."))
             yield GaugeMetricFamily(f"tidegate_{said}", meaning, value=value)
+
+
+def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """The links to other nodes."""
+    rows = {row["link"]: {**row, "connected": float(row["state"] == "connected")} for row in links}
+    timed = {name: row for name, row in rows.items() if row["round_trip"] is not None}
+    for name, meaning, member, those in (
+        ("link_connected", "Whether the other node is connected.", "connected", rows),
+        ("link_queue", "Messages that the other node has not acknowledged.", "queue", rows),
+        ("link_queue_bytes", "Bytes of these.", "bytes", rows),
+        (
+            "link_round_trip_seconds",
+            "Time until the other node answers, at the end that connects.",
+            "round_trip",
+            timed,
+        ),
+    ):
+        yield _labelled(GaugeMetricFamily, name, meaning, "link", those, member)
 
 
 def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:

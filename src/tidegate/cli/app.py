@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "schema": (_MAKE, "app:schema"),
     "api": (None, "run:api"),
     "monitor": (_RUN, "monitor:app"),
+    "link": (_RUN, "link:app"),
     "pipeline": (_RUN, "pipeline:app"),
     "user": (_ADMINISTER, "administration.accounts:user"),
     "client": (_ADMINISTER, "administration.documents:client"),

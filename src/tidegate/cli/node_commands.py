@@ -10,11 +10,10 @@ from rich.text import Text
 
 from tidegate.cli import terminal
 from tidegate.cli.options import Json, OptionalConfig, Port, Socket, with_options
-from tidegate.cli.tables import aligned, show
+from tidegate.cli.tables import aligned, bytes_text, show
 
 _TITLES: Final = ("limit", "used", "of", "largest user", "used by it", "of it", "reached")
 _RIGHT: Final = ("used", "of", "used by it", "of it", "reached")
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ def _limits_table(limits: Mapping[str, Any]) -> Iterator[Text]:
         if not isinstance(bound, dict):  # a time
             cells = ["", "no limit" if bound is None else duration_text(bound), "", "", "", ""]
         else:
-            show = _bytes if name.endswith("bytes") else _number
+            show = bytes_text if name.endswith("bytes") else _number
             most = bound.get("largest") or {}
             user_limit = bound.get("user_limit")
             rate = bound.get("address_rate")
@@ -105,12 +104,3 @@ def _limits_table(limits: Mapping[str, Any]) -> Iterator[Text]:
 
 def _number(value: float) -> str:
     return f"{value:,}"
-
-
-def _bytes(value: float) -> str:
-    size = float(value)
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"

@@ -14,6 +14,7 @@ from tidegate.cli import terminal
 from tidegate.cli.terminal import harmless
 
 _GAP = "  "
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _NAMES = ("pid", "port")
 """Numbers that name something, and are not counted in thousands."""
 
@@ -120,3 +121,12 @@ def _cell(value: object, key: object = "") -> Text:
             return Text("-")
         case _:
             return Text(harmless(str(value)))
+
+
+def bytes_text(value: float) -> str:
+    size = float(value)
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"

@@ -1,0 +1,44 @@
+"""The links of the node to other nodes, as they are now. As documents, `documents` has them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from tidegate.api.requests import Route, answer, channel
+
+
+class LinkState(BaseModel):
+    """One link."""
+
+    link: str
+    direction: str
+    """Whether this end `connects`, or `is connected to`."""
+    state: str
+    """`connected`, `connecting`, or `waiting`: until it connects again, or until the other end does."""
+    address: str | None
+    level: str | None
+    """Of the connection that there is."""
+    queue: int
+    """Messages that the other node has not acknowledged."""
+    bytes: int
+    oldest: float | None
+    """Seconds since the first of them was published."""
+    round_trip: float | None
+    """Seconds, at the end that connects."""
+    since: str | None
+    """When it was connected, or when the last connection ended."""
+    error: str | None
+
+
+class LinkStates(BaseModel):
+    links: list[LinkState]
+
+
+router = APIRouter(route_class=Route, tags=["operation"])
+
+
+@router.get("/links/state", summary="Show how links to other nodes are doing", responses={200: {"model": LinkStates}})
+async def state(request: Request) -> Response:
+    return answer(await channel(request).ask("link_list"))
