@@ -152,7 +152,7 @@ class Node:
             snapshot = await self.loop.run_in_executor(None, opening)
             sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
             records = snapshot.records
-            origin = Origin(snapshot.node, snapshot.boot)
+            origin = Origin(snapshot.node, secrets.randbits(48))  # a restored backup must not repeat ids
         self.site = site = Site(
             store=store,
             origin=origin,
