@@ -110,6 +110,23 @@ def test_sets_are_signed_once() -> None:
     assert verified(there, lambda signer, data, signature: HOME if signature == data[:9] else None)
 
 
+def test_what_is_the_same_as_before_is_not_signed_again() -> None:
+    made = home(("mary", "true"), ("bob", "true"))
+    first = signing(made, numbered(made))
+    mine, other = first.signed("m1"), first.signed("b1")
+    changed = home(("mary", "true"), ("bob", "false"))
+    numbers = numbered(changed, numbered(made), 9.0)
+    second = TravellingPreferences(changed, numbers, signer=lambda data: data[:9], certificate=b"home", before=first)
+    assert second.changed(first) == ["user:bob", "b1"]
+    assert second.signed("m1") is mine
+    renewed = second.signed("b1")
+    assert renewed is not None
+    assert other is not None
+    assert renewed.number == 9000 > other.number
+    others = TravellingPreferences(changed, numbers, signer=lambda data: b"", certificate=b"new", before=second)
+    assert others.signed("m1") is not mine
+
+
 def test_one_that_is_too_large_does_not_travel() -> None:
     made = home(*[("mary", "true")] * 257)
     with pytest.raises(MalformedPacket):

@@ -330,3 +330,31 @@ async def test_takes_leave_when_the_node_stops(folder: Path) -> None:
         async with both.gyms():
             await connected(both.gym, both.remote)
         await until(lambda: row(both.remote)["state"] == "waiting")
+
+
+# -- owners ------------------------------------------------------------------------------------------------------
+
+USERS = """directory:
+  users:
+    mary: {password: "plain:mary"}
+    alice: {password: "plain:alice"}
+    bob: {password: "plain:bob"}
+"""
+
+
+@on_uvloop
+async def test_an_owners_preferences_bind_at_the_other_node_and_change_there(folder: Path) -> None:
+    said = 'preferences: [{id: u, user: mary, topic: "out/#", when: "s.user == \'alice@b\'"}]\n'
+    async with pair(folder, FROM_GYM + "\n" + USERS + said, FROM_REMOTE + "\n" + USERS) as both:
+        await connected(both.gym, both.remote)
+        mary = await both.gym.connect("m", username="mary", password=b"mary")
+        alice = await both.remote.connect("a", username="alice", password=b"alice")
+        bob = await both.remote.connect("b", username="bob", password=b"bob")
+        for client in (alice, bob):
+            await client.subscribe("out/#", qos=1)
+        await mary.publish("out/a", b"1", qos=1)
+        assert (await alice.message()).payload == b"1"
+        await both.gym.reload(both.text(GYM, FROM_GYM + "\n" + USERS + said.replace("alice@b", "bob@b")))
+        await mary.publish("out/a", b"2", qos=1)
+        assert (await bob.message()).payload == b"2"  # the first that he gets
+        await alice.silent()

@@ -53,6 +53,7 @@ from tidegate.node.listeners import Listeners, endpoint
 from tidegate.node.monitors import MonitorCommands
 from tidegate.node.orphaned_state import OrphanedState
 from tidegate.node.pipeline import Pipeline
+from tidegate.node.preferences_abroad import PreferencesAbroad
 from tidegate.node.readiness import Readiness
 from tidegate.node.revocation import ReadRevocation, RevocationWatch, read_revocation
 from tidegate.node.statistics import Publisher, StatusCommands, bounds, numbers
@@ -113,6 +114,7 @@ class Node:
         self.stopping = False
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
+        self._preferences: PreferencesAbroad
         self.changing = asyncio.Lock()
         self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
         self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
@@ -150,7 +152,7 @@ class Node:
             snapshot = await self.loop.run_in_executor(None, opening)
             sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
             records = snapshot.records
-            origin = Origin(snapshot.node, snapshot.boot)
+            origin = Origin(snapshot.node, secrets.randbits(48))  # a restored backup must not repeat ids
         self.site = site = Site(
             store=store,
             origin=origin,
@@ -200,6 +202,8 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
+        self._preferences = PreferencesAbroad(self, records)
+        await self._preferences.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
@@ -502,6 +506,7 @@ class Node:
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
         taken = await self.identities.take_up(config, changed=not self._same_file(config))
+        abroad = await self._preferences.prepare(config)
         if not self._same_file(config):
             self.listeners.change(config)
         before, self.config = [self.config], config
@@ -519,6 +524,7 @@ class Node:
         self.keys.change(before[0], config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
+        self._preferences.adopt(config, *abroad)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self.realm.observe(config.built.flows, config.built.presences)

@@ -94,7 +94,7 @@ class HomePreferences:
     def renumbered(self, known: Mapping[str, OwnerNumber], now: float) -> list[OwnerNumber]:
         """The numbers that change, of those that are known, at this time of the wall clock."""
         changed: list[OwnerNumber] = []
-        for owner in known.keys() | self.owners.keys():
+        for owner in dict.fromkeys((*known, *self.owners)):
             before = known.get(owner)
             name = self.owners.get(owner) or (before.name if before is not None else owner.removeprefix(NAMED))
             digest = self.digests.get(owner) or self.set(owner, name).digest
@@ -114,12 +114,22 @@ class TravellingPreferences:
         *,
         signer: Callable[[bytes], bytes],
         certificate: bytes,
+        before: TravellingPreferences | None = None,
     ) -> None:
+        """`before`: what went to other nodes so far; what is still the same is not signed again."""
         self._home = home
         self._numbers = numbers
         self._signer = signer
         self._certificate = certificate
         self._signed: dict[str, PreferenceSet] = {}
+        if before is not None and before._certificate == certificate:
+            changed = set(self.changed(before))
+            self._signed = {owner: each for owner, each in before._signed.items() if owner not in changed}
+
+    def changed(self, before: TravellingPreferences) -> list[str]:
+        """The owners whose sets are others than before: who has been told of them has to be told again."""
+        old = before._numbers
+        return [owner for owner, each in self._numbers.items() if owner not in old or old[owner].number != each.number]
 
     def of(self, subject: Subject) -> tuple[str, int] | None:
         """The owner of what somebody of this domain publishes, and the number; None: nobody owns it."""

@@ -67,7 +67,11 @@ class LinkSession(Session):
         if self.shut:
             self.site.counters.dropped += self.connection is not None
             return
-        frame = self.exporter.frame(name, payload, source)
+        try:
+            frame = self.exporter.frame(name, payload, source)
+        except ValueError:  # too much stands beside it
+            self.site.counters.dropped += 1
+            return
         if self.maximum and len(frame) > self.maximum:
             self.site.counters.dropped += 1
             return
@@ -75,6 +79,12 @@ class LinkSession(Session):
         if not out:
             self.site.dirty.append(self)
         out.append(frame)
+
+    def _fitting(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> Parts | None:
+        try:
+            return super()._fitting(message, qos, retain, ids)
+        except ValueError:  # what stands beside it (topic, table of visibility) does not fit an envelope
+            return None
 
     def parts(
         self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0

@@ -351,10 +351,10 @@ class _Reader:
                 return self.text(size)
             case 4 | 5 if not depth:
                 raise MalformedPacket("the static part of an envelope is nested too deep")
-            case 4:
-                return [self.item(depth - 1) for _ in range(self.count(size))]
+            case 4:  # however many it says that there are: each takes a byte, or the reading ends
+                return [self.item(depth - 1) for _ in range(size)]
             case 5:
-                return {self.key(): self.item(depth - 1) for _ in range(self.count(size))}
+                return {self.key(): self.item(depth - 1) for _ in range(size)}
             case _:
                 raise MalformedPacket("a tag in an envelope")
 
@@ -380,12 +380,6 @@ class _Reader:
             return self.take(size).decode()
         except UnicodeDecodeError as error:
             raise MalformedPacket(f"a string in an envelope is not UTF-8: {error.reason}") from None
-
-    def count(self, size: int) -> int:
-        """How many items follow, each of which has a byte at least."""
-        if size > len(self.data) - self.at:
-            raise MalformedPacket("an envelope that is cut short")
-        return size
 
     def take(self, size: int) -> bytes:
         end = self.at + size
