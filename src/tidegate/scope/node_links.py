@@ -185,7 +185,7 @@ class LinkEnd:
         there = replace(here, client=f"{link.far}->{link.near}")
         session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
         session.generation = self.site.generation
-        self.plans.domains = () if peer is None else spoken_for(peer.subject, rules.domains)
+        self.plans.domains = frozenset() if peer is None else spoken_for(peer.subject, rules.domains)
         self.scope.path.monitoring.states.attach(session)
 
     def route(self) -> None:
