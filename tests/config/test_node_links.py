@@ -188,6 +188,7 @@ _PEER = "`links[0].peer` "
             LINK.replace('"]', '", "mqtts://far.example:8883"]'),
             "`links[0].via[1]` is `mqtts://far.example:8883` again; remove one of the two",
         ),
+        (LINK.replace('"mqtts://far.example"', ""), "`links[0].via` must not be empty; add at least one entry"),
         (LINK.replace("CN=far", "far"), f"{_PEER}is wrong: `far` is no subject; write it as in `CN=remotegym,"),
         (LINK.replace("CN=far", '"sha256:ab"'), f"{_PEER}is wrong: `sha256:ab` is no certificate; give its SHA-256 "),
         (
