@@ -95,6 +95,11 @@ def test_everything_crosses_without_shares(direction: str, out: bool, into: bool
     assert (link.overflow, link.forward, link.kind) == (Overflow.DROP, Forward.ALL, Peer.NODE)
 
 
+@pytest.mark.parametrize(("direction", "renames"), [("out", False), ("in", True), ("both", True)])
+def test_what_comes_from_another_node_may_have_had_another_topic(direction: str, renames: bool) -> None:
+    assert read(LINK.replace("}]", f", direction: {direction}}}]")).built.rules.renames is renames
+
+
 def test_a_peer_by_its_fingerprint() -> None:
     digits = ":".join(["AB"] * 32)
     assert remote(LINK.replace("CN=far", f'"sha256:{digits}"')).peer == "sha256:" + "ab" * 32
