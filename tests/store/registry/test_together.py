@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from store.registry.places import NOW, Place, at_once, bodies, made, make, put
-from tidegate.store.registry import Applied, Conflict, Registry, registry
+from tidegate.store.registry import Applied, Conflict, Registry, registry, schema
 
 EACH = 25
 
@@ -110,7 +110,7 @@ def test_nodes_that_start_at_once(place: Place) -> None:
         nodes = [registry(here.url) for _ in range(5)]
         try:
             assert at_once(*(node.open for node in nodes)) == [None] * 5
-            assert here.sql("SELECT version FROM tidegate_schema") == [(2,)]
+            assert here.sql("SELECT version FROM tidegate_schema") == [(schema.VERSION,)]
             for number, node in enumerate(nodes):
                 assert isinstance(make(node, put("a", str(number), {}), at=NOW), Applied)
         finally:
