@@ -6,7 +6,8 @@ process of its own, with its own arguments, environment, folder and files, and i
 it a sibling of the server (CLONE_PARENT), so waiting for it, signals and its end are those of any other child.
 
 Commands that somebody else starts (a shell, a node, an example) are started through `STAND_IN`: a small process that
-asks the server, passes signals on, and ends as the command does.
+asks the server, passes signals on, and ends as the command does. The Python of Spark's workers is such a stand-in, too:
+started cold, each of them compiles PySpark, which Java gives it in an archive of sources.
 
 A command starts cold, without the server, if its environment has another PYTHONPATH or the variable COLD.
 """
@@ -41,13 +42,26 @@ from typing import Any, Final, NoReturn
 COLD: Final = "FORKSERVER_COLD"
 ADDRESS: Final = "FORKSERVER_ADDRESS"
 EXTRA: Final = "FORKSERVER_DESCRIPTORS"  # that a stand-in passes on, beside the standard ones
+MODULE: Final = "-m"
 STAND_IN: Final = str(Path(__file__).with_name("standin.py"))
 TIDEGATE: Final = str(Path(sys.executable).with_name("tidegate"))
 _API: Final = (sys.executable, "-c", "from tidegate.cli.app import main; main()")
 _CLONE_PARENT: Final = 0x8000
 _SYS_CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _HEAD: Final = struct.Struct("!I")
-_PRELOADED: Final = ("pyarrow", "pyarrow.parquet", "pyarrow.compute", "uvloop", "rich.table", "pyspark.sql.functions")
+_PRELOADED: Final = (
+    "pyarrow",
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "uvloop",
+    "rich.table",
+    "pyspark.sql.functions",
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.streaming.datasource",
+)
 _DESCRIPTORS: Final = 16
 _PATH: Final = os.environ.get("PYTHONPATH", "")  # of the server, too
 _original: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -84,6 +98,20 @@ class Server:
         self._socket: socket.socket | None = None
         self.folder = tempfile.mkdtemp(prefix="tidegate-fork-")
         self.address = f"{self.folder}/socket"
+        self.python = f"{self.folder}/python"
+
+    def write_python(self) -> None:
+        """The stand-in for a Python that runs a module; without the server it is any other Python."""
+        Path(self.python).write_text(f"""\
+#!{sys.executable} -IS
+import os, runpy, sys
+os.environ[{ADDRESS!r}] = {self.address!r}
+try:
+    runpy.run_path({STAND_IN!r}, run_name="__main__")
+except (FileNotFoundError, ConnectionRefusedError):
+    os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+""")
+        Path(self.python).chmod(0o700)
 
     def start(self) -> socket.socket:
         if self._socket is None:
@@ -98,7 +126,7 @@ class Server:
         return self._socket
 
     def ready(self) -> None:
-        """Waits until it answers."""
+        """Starts it if need be, and waits until it answers."""
         with self._lock:
             connection = self.start()
             send(connection, {})
@@ -117,6 +145,7 @@ class Server:
             self._process.wait()
             with contextlib.suppress(OSError):
                 Path(self.address).unlink()
+                Path(self.python).unlink()
                 Path(self.folder).rmdir()
 
 
@@ -124,6 +153,8 @@ def install() -> None:
     """From now on `subprocess.Popen` starts warm what can be."""
     server = Server()
     os.environ[ADDRESS] = server.address
+    server.write_python()
+    os.environ.setdefault("PYSPARK_PYTHON", server.python)
     _servers.append(server)
 
     def execute(
@@ -352,6 +383,9 @@ def _become(request: dict[str, Any], descriptors: list[int], begins: int) -> int
             from tidegate.cli.app import main
 
             main()
+        elif sys.argv[0] == MODULE:
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         else:
             sys.path.insert(0, str(Path(sys.argv[0]).parent))
             runpy.run_path(sys.argv[0], run_name="__main__")

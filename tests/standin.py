@@ -1,4 +1,4 @@
-"""Stands in for a command that the fork server runs: passes signals on, and ends as the command does.
+"""Stands in for a command that the fork server runs, or for `python -m MODULE`: passes signals on, and ends as it does.
 
 See `forkserver`. It imports next to nothing, because starting quickly is its purpose.
 """
@@ -35,12 +35,13 @@ def main() -> None:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(environment["FORKSERVER_ADDRESS"])
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    module = sys.argv[1] == "-m"  # Spark's want to lead a group
     request = {
         "words": sys.argv[1:],
         "environment": environment,
         "folder": os.getcwd(),
-        "session": True,
-        "group": -1,
+        "session": not module,
+        "group": 0 if module else -1,
         "descriptors": extra,
     }
     _send(connection, request, [0, 1, 2, *extra])

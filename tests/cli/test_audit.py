@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from cli.driving import ENVIRONMENT, TIDEGATE, Tidegate, command, running
 from harness import PATIENCE, Client, free_port
 from tidegate import wire
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 
 CONFIG = """
 version: 1

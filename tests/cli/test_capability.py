@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cli.driving import TIDEGATE, Tidegate, command, running, subscriber
 from harness import PATIENCE, free_port
 from tidegate.cli import certificates
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 from tidegate.cli.tokens import make_keys
 from tidegate.errors import TidegateError
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.driving import Tidegate
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 from tidegate.config import markdown, parse, schema
 from tidegate.config.directory import ARGON2
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.driving import Tidegate
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 from tidegate.config import ConfigErrors, load, parse
 from tidegate.explain.file_tests import run_tests, verify_tests
 

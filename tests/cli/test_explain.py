@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from cli.driving import Tidegate
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 
 GYM = """\
 version: 1

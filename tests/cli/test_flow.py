@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cli.driving import TIDEGATE, Tidegate, running, subscriber
 from harness import free_port
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 
 HOME = """\
 version: 1

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cli.driving import Tidegate
 from harness import free_port
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 
 COMMANDS = ["run", "check", "status", "reload", "stop", "pub", "sub", "bench", "passwd", "schema", "cert"]
 
@@ -30,10 +30,10 @@ HEAVY = {"pydantic", "yaml", "aiomqtt", "paho", "cryptography", "argon2", "uvloo
 @pytest.mark.parametrize("code", ["pass", "main(['--help'], standalone_mode=False)"], ids=["imported", "--help"])
 def test_nothing_heavy_is_imported_for_help(code: str) -> None:
     """Help is immediate because of what it does not wait for."""
-    code = f"import sys; from tidegate.cli.app import app as main; {code}; print('modules:', *sys.modules)"
+    code = f"import sys; from tidegate.cli.commands import app as main; {code}; print('modules:', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = done.stdout.rpartition("modules:")[2].split()
-    assert "tidegate.cli.app" in loaded
+    assert "tidegate.cli.commands" in loaded
     assert not HEAVY & set(loaded)
 
 

@@ -19,7 +19,7 @@ import typer
 from bench.cli import app as bench
 from typer.models import ArgumentInfo, OptionInfo
 
-from tidegate.cli.app import COMMANDS, load_command
+from tidegate.cli.commands import COMMANDS, load_command
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/cli.md"
 HEAD: Final = """\

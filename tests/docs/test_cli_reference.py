@@ -9,7 +9,7 @@ from bench.cli import app as bench
 from typer.testing import CliRunner
 
 from docs.cli_reference import PAGE, commands, page
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 
 NAMES = [name for name, _ in commands()]
 

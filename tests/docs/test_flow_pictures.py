@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from docs.pages import ROOT, blocks
-from tidegate.cli.app import app
+from tidegate.cli.commands import app
 
 SCOPES = ROOT / "docs/scopes"
 PICTURES = {

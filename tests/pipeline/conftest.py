@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import forkserver
 from tidegate.errors import PipelineError
 from tidegate.pipeline.spark import java, session
 
@@ -22,6 +23,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(missing))
+    forkserver.started({})  # for Spark's Python
     folder: Path = tmp_path_factory.mktemp("spark")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Spark's own modules

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tidegate.cli import terminal
-
-if TYPE_CHECKING:
-    from tidegate.config import Config
 
 
 def run(
@@ -29,46 +24,11 @@ def run(
 
     [dim]tidegate run -c tidegate.yaml[/dim]
     """
-    import gc
-
-    _end_cleanly_on_signals()
-    gc.disable()  # what is imported and built stays; the node enables it when it is ready
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic would read the metadata of every package
-    from tidegate.audit import logs  # noqa: F401  first: it keeps structlog from importing rich
-    from tidegate.config import Config, load
+    from tidegate.cli.start import start_node
 
     if config is not None and port is not None:
         terminal.usage("--port is for an ephemeral node; the file says where others listen")
-    if config is None:
-        loaded = Config.ephemeral(port or 1883)
-        if sys.stderr.isatty():  # in a log file the node's own lines say the same
-            _ephemeral_notice(loaded)
-    else:
-        loaded = load(config)
-    from tidegate.node.run import run as run_node
-
-    raise typer.Exit(run_node(loaded, config))
-
-
-def _end_cleanly_on_signals() -> None:
-    """Until the node takes them over: nothing has begun yet, so the process just ends."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
-
-
-def _ephemeral_notice(config: Config) -> None:
-    from rich.panel import Panel
-
-    terminal.err().print(
-        Panel(
-            f"[bold]{config.listeners[0].url}[/bold] lets everybody on this machine publish and subscribe to "
-            "everything,\nand nothing survives when it stops. For more than a try: "
-            "[cyan]tidegate run -c tidegate.yaml[/cyan]",
-            title="ephemeral node, policy open",
-            border_style="yellow",
-            expand=False,
-        )
-    )
+    raise typer.Exit(start_node(config, port or 1883))
 
 
 def ktm(
