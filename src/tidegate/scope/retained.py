@@ -194,8 +194,8 @@ class Retained:
 
 
 def _whose(message: Message) -> bytes:
-    """Its context, whatever QoS links have left it."""
-    return replace(Context.decode(message.context), qos=None).encode()
+    """Its context, whatever QoS links have left it, and whether or not they have renamed it and back."""
+    return replace(Context.decode(message.context).called(message.topic), qos=None).encode()
 
 
 class Replay:
