@@ -202,6 +202,7 @@ class Node:
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self._restore(self.scopes)
+        self.realm.open_links(self.versions.links_before())
         for name, (away, kept) in self._orphaned.left().items():
             log.warning(
                 "the store has a scope that the configuration does not have; what is in it stays there, unused. "

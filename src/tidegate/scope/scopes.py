@@ -7,6 +7,7 @@ its clients have to go and nothing is linked with it. What it keeps stays, in ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
@@ -18,6 +19,7 @@ from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.opening import carried
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope
@@ -52,6 +54,7 @@ class Realm:
         self._shift = ModeRevision()
         self.publishers = Publishers(site, self.scopes, audit)
         self._closed: dict[str, Scope] = {}
+        self._opened = 0  # links
         self._arrange(rules)
 
     @property
@@ -82,6 +85,7 @@ class Realm:
         self.site.generation += 1
         for scope in (*self.scopes.values(), *self._closed.values()):
             scope.review()
+        self.open_links(before.space.links)
         for scope in gone:
             for session in list(scope.sessions.values()):
                 if session.connection is not None:
@@ -92,6 +96,15 @@ class Realm:
         if names:
             for scope in (*self.scopes.values(), *self._closed.values()):
                 scope.lifetime.rename(names)
+
+    def open_links(self, before: Iterable[ScopeLink]) -> None:
+        """Links that are new or have changed carry what is retained. `before`: those that there were."""
+        known = {link.name: link for link in before}
+        for link in self.rules.space.links:
+            if (old := known.get(link.name)) != link:
+                self._opened += 1
+                work = carried(partial(self._exit, link), old, self._opened, self._stopwatch)
+                self.site.unfinished.append(work.__next__)
 
     # -- flows -------------------------------------------------------------------------------------------------
 
@@ -182,3 +195,9 @@ class Realm:
         target.gate.cache.upstream += (source.gate.cache,)
         source.path.monitoring.joined[link.name, False] = exit
         target.path.monitoring.joined[link.name, True] = exit
+
+    def _exit(self, link: ScopeLink) -> tuple[Scope, ScopeExit] | None:
+        """The scope that a link leaves, and the link as it is now."""
+        scope = self.scopes.get(link.source)
+        exit = None if scope is None else scope.path.monitoring.joined.get((link.name, False))
+        return None if scope is None or exit is None else (scope, exit)
