@@ -34,7 +34,7 @@ from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
-from tidegate.policy.revocation import REVOKED, Revocation
+from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.session import Bucket, Connection, Session, Site
@@ -163,17 +163,17 @@ class Authentication:
         transport = replace(
             transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
         )
-        return self._judged(transport, tls["der"], connection.site.wall)
+        return self._judged(transport, tls["verified"], connection.site)
 
-    def _judged(self, transport: Transport, der: bytes | None, now: float) -> Transport | Refused:
+    def _judged(self, transport: Transport, shown: PeerCertificate | None, site: Site) -> Transport | Refused:
         """What is known of a TLS peer after its certificate was looked up."""
-        why = self.revocation.objection(der, transport.listener, now)
+        why = "" if shown is None else self.revocation.refuses(shown, transport.listener, site.wall, site.steady)
         if why:
             return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
         trust = self.built.trust
         if trust is None:
             return transport
-        outcome = trust.judge(der)
+        outcome = trust.judge(None if shown is None else shown.der)
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
@@ -361,7 +361,7 @@ class Authentication:
         if session.certificate is None:
             return None
         transport = Transport(listener=session.subject.listener, certificate=True)
-        found = self._judged(transport, session.certificate, session.site.wall)
+        found = self._judged(transport, session.certificate, session.site)
         if isinstance(found, Refused):
             return found
         return OFF_LIST if found.degraded and session.subject.certified else None

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.errors import ConfigError
+from tidegate.policy.revocation import authorities_in
+
+
+class Context(ssl.SSLContext):
+    """A TLS context that knows which authorities it verifies clients by."""
+
+    authorities: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +26,16 @@ class Tls:
     client_cert: str = "none"  # none, optional, required
     minimum: str = "1.2"
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> Context:
         """A fresh context from the files as they are now."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = Context(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if self.minimum == "1.3" else ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         try:
             context.load_cert_chain(self.cert, self.key, password=_no_password)
             if self.client_ca is not None:
+                authorities = self.client_ca.read_bytes()
+                context.authorities = authorities_in(authorities)
                 context.load_verify_locations(self.client_ca)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"cannot load the certificate {self.cert} or its key or CA: {error}") from error
