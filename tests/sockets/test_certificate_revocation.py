@@ -294,6 +294,49 @@ async def test_an_authority_is_not_trusted_any_more(tmp_path: Path, authority: P
         assert await inbox(mary) == []
 
 
+def expiring(authority: Path, clock: Callable[[str], None]) -> str:
+    clock("2036-01-01T00:00:00")
+    return with_list(authority, crl=None, data=True)
+
+
+def revoked(authority: Path, clock: Callable[[str], None]) -> str:
+    return with_list(authority, crl=None, data=True, trust={"revoked": [str(authority / "bob.pem")]})
+
+
+def distrusted(authority: Path, clock: Callable[[str], None]) -> str:
+    cli.make_ca(authority / "other", "Other CA", days=2)
+    (authority / "ca.pem").write_bytes((authority / "other" / "ca.pem").read_bytes())
+    return with_list(authority, crl=None, data=True)
+
+
+def degraded(authority: Path, clock: Callable[[str], None]) -> str:
+    trust = {"by": "subject", "accept": ["CN=mary"], "otherwise": "degrade"}
+    return with_list(authority, crl=None, data=True, trust=trust)
+
+
+def nothing(authority: Path, clock: Callable[[str], None]) -> str:
+    return with_list(authority, crl=None, data=True)
+
+
+@pytest.mark.parametrize("meanwhile", [nothing, expiring, revoked, distrusted, degraded])
+@on_uvloop
+async def test_a_certificate_that_ends_while_the_node_is_down(
+    tmp_path: Path,
+    authority: Path,
+    clock: Callable[[str], None],
+    meanwhile: Callable[[Path, Callable[[str], None]], str],
+) -> None:
+    """semantics.md, Time: "a revoked or expired subject's will is dropped", also that of a session from the store."""
+    async with from_file(tmp_path, with_list(authority, crl=None, data=True)) as node:
+        will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=True)
+        await enter(node, authority, "bob", stays=True, will=will)
+    async with from_file(tmp_path, meanwhile(authority, clock)) as node:
+        await until(lambda: all(each.will is None for each in bob_left(node)))
+        mary = await come(node, "mary")
+        await mary.subscribe("wills", qos=1)
+        assert [each.payload for each in await inbox(mary)] == ([b'"late"'] if meanwhile is nothing else [])
+
+
 @on_uvloop
 async def test_a_file_that_becomes_useless_changes_nothing(tmp_path: Path, authority: Path) -> None:
     with capture_logs() as logs:

@@ -46,11 +46,10 @@ def read_revocation(config: Config) -> ReadRevocation:
     lists: dict[str, RevocationLists] = {}
     authorities: dict[str, frozenset[str]] = {}
     for listener in config.listeners:
-        if listener.client_ca is None:
-            continue
-        authorities[str(listener.url)] = read_authorities(listener.client_ca)
-        if listener.crl is not None:
-            lists[str(listener.url)] = read_lists(listener.crl, listener.client_ca)
+        name, client_ca = str(listener.url), listener.client_ca
+        authorities[name] = frozenset() if client_ca is None else read_authorities(client_ca)
+        if listener.crl is not None and client_ca is not None:
+            lists[name] = read_lists(listener.crl, client_ca)
     if (http := config.http) is not None and http.crl is not None and http.client_ca is not None:
         read_lists(http.crl, http.client_ca)  # its process reads them again: here it can still be refused
     return ReadRevocation(config.built.revoked, lists, authorities, stamps)

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import cbor2
+
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.trust import Subject, certificate_fingerprint, fingerprint, subject_of
@@ -45,6 +47,15 @@ class PeerCertificate:
     def left(self, wall: float, steady: float) -> float:
         """Seconds until it expires; it has if there are none."""
         return self.expires - max(wall, steady)
+
+    def encode(self, certified: bool) -> bytes:
+        """For the store. `certified`: it said who its client is."""
+        return cbor2.dumps([self.der, self.expires, sorted(self.authorities), certified])
+
+    @classmethod
+    def decode(cls, data: bytes) -> tuple[PeerCertificate, bool]:
+        der, expires, authorities, certified = cbor2.loads(data)
+        return cls(der=der, expires=expires, authorities=frozenset(authorities)), certified
 
 
 def authorities_in(content: bytes) -> frozenset[str]:
@@ -110,8 +121,8 @@ class Revocation:
         lists: dict[str, RevocationLists] | None = None,
         authorities: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
-        """`revoked` are fingerprints or certificates in PEM; `lists` and the fingerprints of `authorities` are by the
-        name of the listener. Without `authorities` those are whatever TLS takes."""
+        """`revoked` are fingerprints or certificates in PEM; `lists` and the fingerprints of `authorities`, which has
+        all listeners, are by the name of the listener. Without `authorities` those are whatever TLS takes."""
         self._revoked = frozenset(map(certificate_fingerprint, revoked))
         self._lists = lists or {}
         self._authorities = authorities
@@ -132,13 +143,19 @@ class Revocation:
         return (name for name, each in self._lists.items() if each.expires is not None and each.expires <= now)
 
     def refuses(self, certificate: PeerCertificate, listener: str, wall: float, steady: float) -> str:
-        """Why the certificate of a connection does not count any more, which it did during the handshake."""
-        if why := self.objection(certificate.der, listener, wall):
-            return why
+        """Why the certificate of a connection does not count any more, which it did during the handshake; if the
+        listener is gone, why it counts on none."""
         if certificate.left(wall, steady) <= 0:
             return "it has expired"
-        trusted = certificate.authorities if self._authorities is None else self._authorities.get(listener, frozenset())
-        return "" if certificate.authorities <= trusted else "its authority is not trusted any more"
+        if self._authorities is None:
+            return self.objection(certificate.der, listener, wall)
+        why = "its authority is not trusted any more"
+        for name in (listener,) if listener in self._authorities else tuple(self._authorities):
+            if certificate.authorities <= self._authorities[name]:
+                why = self.objection(certificate.der, name, wall)
+                if not why:
+                    break
+        return why
 
     def objection(self, der: bytes | None, listener: str, now: float) -> str:
         """Why the verified certificate of a peer does not count; empty: it does, or there is none."""

@@ -156,6 +156,7 @@ class Session(DeliveryQueue):
             ended=self.ended,
             will=self.will,
             context=self.context,
+            certificate=b"" if self.certificate is None else self.certificate.encode(self.subject.certified),
         )
         self.site.store.save_session(record)
         self.row = record.row
