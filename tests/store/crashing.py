@@ -29,7 +29,7 @@ from tidegate.wire import Subscription
 OTHER = "other"
 # the first two have the same client id, the last two the same scope
 SESSIONS = {"one": (MAIN, "c"), "two": (OTHER, "c"), "three": (OTHER, "d")}
-OPENING = ("open", "migrate2", "migrate3", "expire")
+OPENING = ("open", "migrate2", "migrate3", "migrate4", "expire")
 
 
 def say(line: str) -> None:
