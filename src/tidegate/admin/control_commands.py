@@ -186,3 +186,4 @@ class PutData(ControlCommand):
     upload: Text | None = None
     key: str | None = None
     counter: Counter | None = None
+    capability: str | None = None
