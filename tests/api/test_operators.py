@@ -8,6 +8,8 @@ from api.real import administering
 from harness import Client
 from processes import on_uvloop
 from tidegate import wire
+from tidegate.admin.control_commands import ApplyChanges
+from tidegate.admin.documents import RequestedChange
 
 VIEW = {"topic": "coach/#", "for": "role:coach", "keep": ["/pulse", "/name"]}
 FILTER = {"scope": "main", "direction": "im_pub", "filter": ["coach/#", "of/#"]}
@@ -124,3 +126,26 @@ async def _topics(end: Client) -> list[str]:
         assert isinstance(packet, wire.Publish)
         topics.append(packet.topic)
     return topics
+
+
+@on_uvloop
+async def test_an_operator_takes_back_only_what_an_operator_may_change(tmp_path: Path) -> None:
+    """A change of several kinds is taken back whole, or not at all."""
+    async with administering(tmp_path, SCOPES) as api:
+        operator = (await api.make("/tokens", {"role": "operator"}))["token"]
+        administration = api.served.node.administration
+        assert administration is not None
+        deny = {"subject": "user:eve", "topic": "angina/#", "action": ["read"], "effect": "deny"}
+        together = [
+            RequestedChange(kind="policy", id="no", body=deny, expected=None),
+            RequestedChange(kind="link", id="l", body=LINK, expected=None),
+        ]
+        await administration.apply_changes(ApplyChanges(changes=together, by="test"))
+        [made] = (await api.ask("GET", "/links/l/history")).json()["items"]
+        back = {"sequence": made["sequence"]}
+        for query in ({}, {"dry_run": "true"}):
+            answer = await api.ask("POST", "/links/l/revert", operator, json=back, params=query)
+            assert (answer.status_code, "policy" in answer.text) == (403, True), answer.text
+        assert (await api.ask("GET", "/policies/no")).status_code == 200
+        assert (await api.ask("POST", "/links/l/revert", json=back)).status_code == 200
+        assert (await api.ask("GET", "/policies/no")).status_code == 404

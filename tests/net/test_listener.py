@@ -307,9 +307,10 @@ async def test_authority_of_clients_is_reloaded(folder: Path) -> None:
         await refused_by_tls(served, trust(folder, "newcomer"))
         (folder / "clients.pem").write_bytes((other / "ca.pem").read_bytes())
         await served.reload()
-        await over_tls(served, trust(folder, "newcomer"), "newcomer")
+        newcomer = await over_tls(served, trust(folder, "newcomer"), "newcomer")
         await refused_by_tls(served, trust(folder, "device"))
-        await round_trip(device)  # what is connected stays
+        assert (await device.expect(wire.Disconnect)).reason == 0x87  # its authority counts no more
+        await round_trip(newcomer)
 
 
 @on_uvloop

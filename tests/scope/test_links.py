@@ -6,6 +6,7 @@ import pytest
 
 from scope.spaces import COMPONENT, both, chain, got, hierarchy, say, world
 from tidegate import wire
+from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.scopes import ScopeGraph, ScopeLink, TopicMapping
 
 
@@ -109,6 +110,22 @@ def test_retained_messages_are_kept_in_every_scope_that_they_reach() -> None:
     late = here.peer("late", scope="b")
     late.subscribe("t")
     assert got(late) == []
+
+
+def test_a_retained_message_keeps_the_types_of_ways_that_rename_it_and_back() -> None:
+    links = (
+        ScopeLink(source="a", target="c", type="direct"),
+        ScopeLink(source="a", target="b", type="direct", shares=(TopicMapping(filter="#", there="b/"),)),
+        ScopeLink(source="b", target="c", type="around", shares=(TopicMapping(filter="#", here="b/"),)),
+    )
+    brokering = Brokering(
+        [("in", "direct"), ("direct", "around"), ("around", "out")], default=Types(inward="in", outward="out")
+    )
+    here = world(ScopeGraph(scopes=("a", "b", "c"), links=links), brokering=brokering)
+    say(here.peer("source", scope="a"), "t", retain=True)
+    end = here.peer("end", scope="c")
+    end.subscribe("t")
+    assert got(end) == [("t", b"x")]
 
 
 def test_answers_come_back_under_the_names_that_links_give() -> None:

@@ -194,6 +194,8 @@ class Copy:
     """Of a retained one: the types of the other links it came over. "may leave if one of them allows it"."""
     others: Memory = frozenset()
     """Those of the other messages that it comes from."""
+    published: int = 0
+    """The id of what was published."""
 
     @property
     def context(self) -> Context:
@@ -367,6 +369,7 @@ class Walk:
             qos=qos,
             retain=retain,
             id=self._ids,
+            published=self._ids,
             link=self._types(session)[0],
             owner=session.user,
             p={**session.s, "topic": topic},
@@ -394,12 +397,44 @@ class Walk:
             Journey(self, self.sessions[key], outcome).go(key[0], one)
         return outcome
 
+    def opened(self, before: Setting) -> Outcome:
+        """ "A link that opens carries the retained messages that may cross": the oldest first."""
+        outcome = Outcome()
+        known = {link.name: link for link in before.links}
+        for link in self.setting.links:
+            kept = [copy for (scope, _), copy in self.retained.items() if scope == link.source]
+            for copy in sorted(kept, key=lambda copy: (copy.published, copy.id, copy.topic)):
+                old, crossing = known.get(link.name), link.crossing(copy.topic)
+                crossed = None if old is None or old.type != link.type else old.crossing(copy.topic)
+                if crossing is not None and (crossed is None or crossed[0] != crossing[0]):
+                    Journey(self, None, outcome).carry(link, copy, crossing[0])
+        return outcome
+
+    def listened(self, link: Link, before: str, after: str) -> bool:
+        """Whether a monitor of a link hears a topic, as it is called on either side."""
+        ends, kinds = self._touching(link)
+        leaving, entering = (
+            self._over(*ends, kind, scope) for kind, scope in zip(kinds, (link.source, link.target), strict=True)
+        )
+        return any(one.machine.hears(before) for one in leaving) or any(one.machine.hears(after) for one in entering)
+
+    def holds(self, scope: str, topic: str, copy: Copy) -> bool:
+        kept = self.retained.get((scope, topic))
+        return kept is not None and kept.id == copy.id
+
+    def came_over(self, scope: str, copy: Copy) -> None:
+        """What is kept there has come once more: over a link of another type, perhaps."""
+        first = self.retained.get((scope, copy.topic))
+        if first is not None and first.id == copy.id and _without_links(first) == _without_links(copy):
+            self.retained[scope, copy.topic] = replace(first, also=first.also | {copy.link})
+
     # -- links between scopes ----------------------------------------------------------------------------------
 
     def allowed_over(self, link: Link, copy: Copy) -> tuple[Copy, str, int] | None:
         """What of a copy may cross a link, as what, and with which QoS at most."""
         crossing = link.crossing(copy.topic)
-        if crossing is None or not all(self._brokered(one.link, link.type) for one in copy.each()):
+        ways = [(one.link, *copy.also) for one in copy.each()]
+        if crossing is None or not all(any(self._brokered(came, link.type) for came in way) for way in ways):
             return None
         ends = [
             {"kind": "link", "client": link.name, "scope": scope, "level": "trusted"}
@@ -418,10 +453,14 @@ class Walk:
         found = self.allowed_over(link, copy)
         return None if found is None else self._crossing(link, found)
 
+    def _touching(self, link: Link) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Its ends, and the directions of monitors that are meant by it."""
+        kinds = {"up": ("ex_pub", "im_pub"), "down": ("im_sub", "ex_sub"), "across": ("ex_pub", "ex_sub")}[link.way]
+        return (f"scope:{link.source}", f"scope:{link.target}"), kinds
+
     def _crossing(self, link: Link, found: tuple[Copy, str, int]) -> Iterator[Copy]:
         first = found[0]
-        ends = f"scope:{link.source}", f"scope:{link.target}"
-        kinds = {"up": ("ex_pub", "im_pub"), "down": ("im_sub", "ex_sub"), "across": ("ex_pub", "ex_sub")}[link.way]
+        ends, kinds = self._touching(link)
         leaving = self._over(*ends, kinds[0], link.source)
         for one in list(self._run(leaving, link.source, link.name, link.name, [first], entering=False)):
             way = found if one is first else self.allowed_over(link, one)
@@ -430,6 +469,7 @@ class Walk:
             shown, topic, qos = way
             others = frozenset(replace(other, link=link.type) for other in shown.others)
             arrived = replace(shown, topic=topic, qos=min(shown.qos, qos), link=link.type, others=others)
+            arrived = replace(arrived, also=frozenset())
             entering = self._over(*ends, kinds[1], link.target)
             yield from self._run(entering, link.target, link.name, link.name, [arrived], entering=True)
 
@@ -605,25 +645,56 @@ class Walk:
 class Journey:
     """One message on its way."""
 
-    def __init__(self, walk: Walk, source: Session, outcome: Outcome) -> None:
+    def __init__(self, walk: Walk, source: Session | None, outcome: Outcome) -> None:
         self.walk = walk
         self.source = source
         self.outcome = outcome
         self.crossed: set[tuple[str, int]] = set()
         self.served: set[tuple[object, int]] = set()
+        self.carried = False
 
     def go(self, scope: str, copy: Copy) -> None:
-        waiting = deque([(scope, copy, frozenset((scope,)))])
+        self._go(deque([(scope, copy, frozenset((scope,)))]))
+
+    def carry(self, link: Link, copy: Copy, topic: str) -> None:
+        """What is retained, over a link that has opened; not to where it was published, and nowhere twice."""
+        self.carried = True
+        path = frozenset((copy.p["scope"], link.source))
+        if link.target in path or self._shown_before(link, copy, topic):
+            return
+        behind = self.walk.over(link, copy)
+        if behind is not None:
+            self.crossed.add((link.name, copy.id))
+            self._go(deque((link.target, each, path | {link.target}) for each in behind))
+
+    def _go(self, waiting: deque[tuple[str, Copy, frozenset[str]]]) -> None:
         while waiting:
             here, one, path = waiting.popleft()
+            if self.carried and self._known(here, one):
+                continue
             self.arrive(here, one)
             for link in self.walk.setting.links:
                 if link.source != here or link.target in path or (link.name, one.id) in self.crossed:
+                    continue
+                crossing = link.crossing(one.topic)
+                if self.carried and crossing is not None and self._shown_before(link, one, crossing[0]):
                     continue
                 behind = self.walk.over(link, one)
                 if behind is not None:
                     self.crossed.add((link.name, one.id))
                     waiting.extend((link.target, each, path | {link.target}) for each in behind)
+
+    def _shown_before(self, link: Link, copy: Copy, topic: str) -> bool:
+        """ "one whose id the other side holds is neither sent nor shown to monitors again" """
+        return self.walk.holds(link.target, topic, copy) and self.walk.listened(link, copy.topic, topic)
+
+    def _known(self, scope: str, copy: Copy) -> bool:
+        """Whether the scope holds it, or a newer one."""
+        kept = self.walk.retained.get((scope, copy.topic))
+        if kept is None or not copy.retain or ((scope, copy.topic), copy.id) in self.served:
+            return False
+        self.walk.came_over(scope, copy)
+        return kept.id == copy.id or kept.published > copy.published
 
     def arrive(self, scope: str, copy: Copy) -> None:
         """Kept if it is retained, and sent to whoever may have it here."""
@@ -634,9 +705,7 @@ class Journey:
             if copy.payload:
                 walk.retained[scope, copy.topic] = copy
         elif copy.retain:
-            first = walk.retained.get((scope, copy.topic))
-            if first is not None and first.id == copy.id and _without_links(first) == _without_links(copy):
-                walk.retained[scope, copy.topic] = replace(first, also=first.also | {copy.link})
+            walk.came_over(scope, copy)
         groups: dict[str, list[tuple[Session, Subscription]]] = {}
         for session in walk.sessions.values():
             if session.scope != scope:

@@ -235,6 +235,109 @@ async def test_a_list_expires_while_somebody_is_connected(
 
 
 @on_uvloop
+async def test_a_certificate_expires_while_its_client_is_connected(
+    tmp_path: Path, authority: Path, clock: Callable[[str], None]
+) -> None:
+    """Whatever else its client came with: the level of the connection is the certificate's."""
+    async with from_file(tmp_path, with_list(authority, crl=None)) as node:
+        reader = await come(node, "mary")
+        await reader.subscribe("wills", qos=1)
+        will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=False)
+        bob = await enter(node, authority, "bob", will=will)
+        named = await come(node, "mary", client="named", tls=secure(authority, "sensor"))
+        plain = await come(node, "mary", client="plain", tls=secure(authority))
+        clock("2036-01-01T00:00:00")
+        await dismissed(bob, REFUSED)
+        await dismissed(named, REFUSED)
+        assert await inbox(plain) == []
+        assert await inbox(reader) == []
+
+
+@on_uvloop
+async def test_a_certificate_expires_while_its_client_is_away(
+    tmp_path: Path, authority: Path, clock: Callable[[str], None]
+) -> None:
+    async with from_file(tmp_path, with_list(authority, crl=None)) as node:
+        mary = await come(node, "mary")
+        await mary.subscribe("wills", qos=1)
+        await leave_will(node, authority, delay=1)
+        clock("2036-01-01T00:00:00")
+        await until(lambda: bob_left(node)[0].will is None)
+        assert await inbox(mary) == []
+
+
+@pytest.mark.parametrize("away", [False, True])
+@on_uvloop
+async def test_an_authority_is_not_trusted_any_more(tmp_path: Path, authority: Path, away: bool) -> None:
+    """Who was verified by it goes on a reload of the file; who was verified by another one stays."""
+    other = tmp_path / "other"
+    cli.make_ca(other, "Other CA", days=2)
+    cli.issue(other, "mary", [], client=True, days=2)
+    trusted, remaining = authority / "ca.pem", (other / "ca.pem").read_bytes()
+    trusted.write_bytes(trusted.read_bytes() + remaining)
+    async with from_file(tmp_path, with_list(authority, crl=None)) as node:
+        context = secure(authority)
+        context.load_cert_chain(other / "mary.pem", other / "mary.key")
+        mary = await come(node, None, client="of-mary", tls=context)
+        await mary.subscribe("wills", qos=1)
+        will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=False)
+        if away:
+            await leave_will(node, authority, delay=1)
+        else:
+            bob = await enter(node, authority, "bob", stays=True, will=will)
+        trusted.write_bytes(remaining)
+        await node.reload(with_list(authority, crl=None))
+        if away:
+            await until(lambda: bob_left(node)[0].will is None)
+        else:
+            await dismissed(bob, REFUSED)
+        assert await inbox(mary) == []
+
+
+def expiring(authority: Path, clock: Callable[[str], None]) -> str:
+    clock("2036-01-01T00:00:00")
+    return with_list(authority, crl=None, data=True)
+
+
+def revoked(authority: Path, clock: Callable[[str], None]) -> str:
+    return with_list(authority, crl=None, data=True, trust={"revoked": [str(authority / "bob.pem")]})
+
+
+def distrusted(authority: Path, clock: Callable[[str], None]) -> str:
+    cli.make_ca(authority / "other", "Other CA", days=2)
+    (authority / "ca.pem").write_bytes((authority / "other" / "ca.pem").read_bytes())
+    return with_list(authority, crl=None, data=True)
+
+
+def degraded(authority: Path, clock: Callable[[str], None]) -> str:
+    trust = {"by": "subject", "accept": ["CN=mary"], "otherwise": "degrade"}
+    return with_list(authority, crl=None, data=True, trust=trust)
+
+
+def nothing(authority: Path, clock: Callable[[str], None]) -> str:
+    return with_list(authority, crl=None, data=True)
+
+
+@pytest.mark.parametrize("meanwhile", [nothing, expiring, revoked, distrusted, degraded])
+@on_uvloop
+async def test_a_certificate_that_ends_while_the_node_is_down(
+    tmp_path: Path,
+    authority: Path,
+    clock: Callable[[str], None],
+    meanwhile: Callable[[Path, Callable[[str], None]], str],
+) -> None:
+    """semantics.md, Time: "a revoked or expired subject's will is dropped", also that of a session from the store."""
+    async with from_file(tmp_path, with_list(authority, crl=None, data=True)) as node:
+        will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=True)
+        await enter(node, authority, "bob", stays=True, will=will)
+    async with from_file(tmp_path, meanwhile(authority, clock)) as node:
+        await until(lambda: all(each.will is None for each in bob_left(node)))
+        mary = await come(node, "mary")
+        await mary.subscribe("wills", qos=1)
+        assert [each.payload for each in await inbox(mary)] == ([b'"late"'] if meanwhile is nothing else [])
+
+
+@on_uvloop
 async def test_a_file_that_becomes_useless_changes_nothing(tmp_path: Path, authority: Path) -> None:
     with capture_logs() as logs:
         async with from_file(tmp_path, with_list(authority)) as node:

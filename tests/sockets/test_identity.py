@@ -63,6 +63,22 @@ async def test_the_next_bob_finds_no_session_of_the_last(tmp_path: Path, data: b
 
 
 @on_uvloop
+async def test_who_has_the_same_client_identifier_is_another_publisher(tmp_path: Path, certificates: Path) -> None:
+    """A session belongs to a principal and a client identifier: No Local is about one's own messages only."""
+    users = {"mary": PEOPLE["mary"]}
+    async with from_file(tmp_path, setting(certificates=certificates, directory={"users": users})) as node:
+        sensor = await come(node, None, client="c", tls=secure(certificates, "sensor"))
+        bob = await come(node, None, client="c", tls=secure(certificates, "bob"))
+        nobody = await come(node, None, client="c")
+        await sensor.publish("t", b'"kept"', qos=1, retain=True)
+        for other in (bob, nobody):
+            await other.subscribe("t", no_local=True)
+            assert await payloads(other) == [b'"kept"']
+        await sensor.subscribe("t", no_local=True)
+        assert await payloads(sensor) == []
+
+
+@on_uvloop
 async def test_nor_if_both_changes_come_before_anybody_looks(tmp_path: Path) -> None:
     async with from_file(tmp_path, people(PEOPLE)) as node:
         await queued_for_bob(node)

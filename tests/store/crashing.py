@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from store import version2, version3
+from store import version2, version3, version4
 from store.trial import MAIN, Trial, message, stored
 from tidegate.session.message import Delivery, Message
 from tidegate.session.store import StoredSession
@@ -29,7 +29,7 @@ from tidegate.wire import Subscription
 OTHER = "other"
 # the first two have the same client id, the last two the same scope
 SESSIONS = {"one": (MAIN, "c"), "two": (OTHER, "c"), "three": (OTHER, "d")}
-OPENING = ("open", "migrate2", "migrate3", "expire")
+OPENING = ("open", "migrate2", "migrate3", "migrate4", "expire")
 
 
 def say(line: str) -> None:
@@ -180,6 +180,8 @@ def points(folder: Path, what: str) -> None:
         version2.make(start / "t.db")
     elif what == "migrate3":
         version3.make(start / "t.db")
+    elif what == "migrate4":
+        version4.make(start / "t.db")
     elif what == "expire":
         trial = Trial(start / "t.db")
         session = trial.session()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from store import version2, version3
+from store import version2, version3, version4
 from store.test_opening import refused
 from store.trial import MAIN, NEVER, Trial, Turns, glance, look, message, waiting
 from tidegate.session.message import Delivery, Message, Origin, State
@@ -18,7 +18,7 @@ from tidegate.store import SqliteStore, schema
 from tidegate.wire import Properties, Subscription, Will
 
 VERSION = schema.VERSION
-OLD = {2: version2, 3: version3}
+OLD = {2: version2, 3: version3, 4: version4}
 ORIGIN = Origin("0123456789abcdef", 7)
 SHARED = Message(
     "t/ö",
@@ -69,6 +69,7 @@ def by_value(sessions: list[StoredSession]) -> dict[str, Any]:
             "ended": s.ended,
             "will": s.will,
             "context": s.context,
+            "certificate": s.certificate,
             "subscriptions": s.subscriptions,
             "deliveries": [glance(d) for d in s.deliveries],
             "incoming": waiting(s.incoming),
@@ -77,9 +78,14 @@ def by_value(sessions: list[StoredSession]) -> dict[str, Any]:
     }
 
 
-def expected(old: int, scope: str = MAIN) -> dict[str, Any]:
+def home(old: int, first: str) -> str:
+    """The scope that has what version `old` wrote: the first one, if it knew none."""
+    return MAIN if old > 3 else first
+
+
+def expected(old: int, first: str = MAIN) -> dict[str, Any]:
     """The sessions that version `old` wrote, in the scope that they were given to."""
-    later = old > 2
+    later, scope = old > 2, home(old, first)
     return by_value(
         [
             StoredSession(
@@ -110,12 +116,15 @@ def expected(old: int, scope: str = MAIN) -> dict[str, Any]:
     )
 
 
-def records(old: int, scope: str = MAIN) -> dict[str, dict[str, bytes]]:
+def records(old: int, first: str = MAIN) -> dict[str, dict[str, bytes]]:
     """What version `old` kept for other rooms: the states of monitors become those of a scope."""
     if old == 2:
         return {}
     return {
-        f"monitor/{scope}": {"door\nu client:one->scope:main": b"\x01\xa1estate\x01", "quiet\nscope:main": b"\x01\xa0"},
+        f"monitor/{home(old, first)}": {
+            "door\nu client:one->scope:main": b"\x01\xa1estate\x01",
+            "quiet\nscope:main": b"\x01\xa0",
+        },
         "revoked": {"cap-1": b""},
         "rules": {"u": b"book"},
     }
@@ -135,6 +144,7 @@ def version(path: Path) -> int:
     assert ("seen" in columns["delivery"]) == (number > 2)
     assert bool(columns["record"]) == (number > 2)
     assert ("scope" in columns["session"]) == (number > 3)
+    assert ("certificate" in columns["session"]) == (number > 4)
     assert ("scope" in columns["retained"]) == (number > 3)
     assert not columns["unscoped"], "nothing is left on the way"
     return number
@@ -161,8 +171,8 @@ def test_everything_is_found_again(tmp_path: Path, old: int, crashed: bool, firs
     assert (found.node, found.boot, found.notes) == (made.NODE, made.BOOT + 1, NOTES)
     assert found.records == records(old, first)
     assert by_value(found.sessions) == expected(old, first)
-    assert found.retained.keys() == {first}
-    retained = found.retained[first]
+    assert found.retained.keys() == {home(old, first)}
+    retained = found.retained[home(old, first)]
     assert {m.topic: look(m) for m in retained} == {m.topic: look(m) for m in (SHARED, OTHER)}
     one, two = found.sessions
     shared = one.deliveries[0].message
@@ -180,7 +190,7 @@ def test_the_first_scope_is_asked_for_once(tmp_path: Path, old: int) -> None:
         found = store.open(first=first)
         store.close()
         assert by_value(found.sessions) == expected(old, "one")
-        assert found.retained.keys() == {"one"}
+        assert found.retained.keys() == {home(old, "one")}
         assert found.records == records(old, "one")
 
 
@@ -244,7 +254,7 @@ def test_life_goes_on(tmp_path: Path, old: int) -> None:
     trial.close()
 
 
-@pytest.mark.parametrize(("old", "step"), [(2, 2), (2, 3), (3, 3)])
+@pytest.mark.parametrize(("old", "step"), [(2, 2), (2, 3), (2, 4), (3, 3), (3, 4), (4, 4)])
 def test_a_step_that_fails_changes_nothing(
     tmp_path: Path, old: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

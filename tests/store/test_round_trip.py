@@ -52,7 +52,7 @@ def reopen(request: pytest.FixtureRequest) -> Iterator[object]:
 def test_everything(tmp_path: Path, reopen) -> None:
     trial = Trial(tmp_path / "d" / "t.db")
     store = trial.store
-    one = trial.session("one", will=WILL, context=b"\x01ctx", version=5, expiry=77)
+    one = trial.session("one", will=WILL, context=b"\x01ctx", version=5, expiry=77, certificate=b"shown")
     two = trial.session("two", ended=99.25, version=4)
     full = Subscription(filter="$share/g/a/+", qos=2, no_local=False, retain_as_published=True, retain_handling=2)
     store.subscribe(one.row, full, 268_435_455, b"\x01\x00terms")
@@ -94,6 +94,7 @@ def test_everything(tmp_path: Path, reopen) -> None:
     assert {name: [glance(d) for d in s.deliveries] for name, s in found.items()} == expected
     assert found["one"].will == WILL
     assert (found["one"].context, found["one"].expiry) == (b"\x01ctx", 77)
+    assert (found["one"].certificate, found["two"].certificate) == (b"shown", None)
     assert (found["two"].ended, found["two"].version, found["two"].will, found["two"].expiry) == (99.25, 4, None, NEVER)
     assert found["one"].subscriptions == {
         "$share/g/a/+": (full, 268_435_455, b"\x01\x00terms"),

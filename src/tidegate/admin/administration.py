@@ -260,6 +260,10 @@ class Administration:
         requested = await self.threads.request(_changes_to_revert, self.registry, command.sequence)
         command = replace(command, why=command.why or f"change {command.sequence} taken back")
         about = [each.key for each in requested]
+        if command.kinds is not None and (others := {kind for kind, _ in about}.difference(command.kinds)):
+            text = f"change {command.sequence} is also one of {', '.join(sorted(others))}: ask an administrator"
+            self._audit.documents(about, "refused", command.by, f"forbidden: {text}", Kind.ERROR)
+            raise Problem(text, problem="forbidden")
         draft = documents.unless_changed(requested, command.fence)
         return await self.change(command, draft, action="revert", about=about, narrow=command.narrow)
 

@@ -55,6 +55,7 @@ class RevertChange(SignedCommand):
     sequence: Version
     fence: Counter | None = None
     narrow: Flag = False
+    kinds: list[Text] | None = None  # all that was changed must be of these; None: of any
 
 
 @command("pipeline_draft")
@@ -185,3 +186,4 @@ class PutData(ControlCommand):
     upload: Text | None = None
     key: str | None = None
     counter: Counter | None = None
+    capability: str | None = None

@@ -29,6 +29,8 @@ from tidegate.admin.control_commands import AddData, OpenSealed, PutData
 from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
+from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.capabilities import HttpRequest
 from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.config.sources import Unregistered
@@ -37,9 +39,11 @@ from tidegate.gate import Deny
 from tidegate.keys.source import JSON, SealedBody
 from tidegate.keyservice.row_keys import RowKeys
 from tidegate.policy import Transport
+from tidegate.policy.capability import Capability
+from tidegate.policy.levels import PLAIN as PLAIN_LEVEL
 from tidegate.policy.scopes import Role as Placed
 from tidegate.scope import Realm, Scope
-from tidegate.scope.authenticator import ANONYMOUS, Identity
+from tidegate.scope.authenticator import ANONYMOUS, Identity, Refused
 from tidegate.session import Link, Message, Subject
 from tidegate.store.journal import Together, Writer
 from tidegate.store.journal.rows import Row
@@ -65,6 +69,7 @@ log = structlog.get_logger("tidegate.sources")
 
 class IngestingNode(Protocol):
     config: Config
+    authentication: Authentication
     realm: Realm
     audit: Auditor
 
@@ -74,6 +79,8 @@ class Sender:
     source: Registered | None
     address: str
     level: str
+    token: str | None
+    """Of its capability."""
 
 
 class Ingest:
@@ -89,7 +96,7 @@ class Ingest:
         self._journal = journal
         self._counters = {key: int.from_bytes(value, "big") for key, value in counters.items()}
         self._uploads: dict[str, tuple[float, list[bytes]]] = {}
-        self._links: Bounded[tuple[str | None, str, str], tuple[Scope, Link]] = Bounded(LINKS)
+        self._links: Bounded[tuple[str | None, str, str, str | None], tuple[Scope, Link]] = Bounded(LINKS)
         self._links_at = -1
         self._waiting = 0
 
@@ -170,7 +177,8 @@ class Ingest:
         if (key is None) != (counter is None):
             raise Problem("`key` and `counter` belong together, and a counter is a whole number", problem="invalid")
         _, parts = self._uploads.pop(command.upload or "", (0.0, []))
-        sender = Sender(source=self._source(command.user), address=command.address, level=command.level)
+        source, token = self._source(command.user), command.capability
+        sender = Sender(source=source, address=command.address, level=command.level, token=token)
         journal = self._ready()
         _check_sealed(sender.source, key)
         parts = [*parts, _decoded(command.part)]
@@ -287,7 +295,7 @@ class Ingest:
         if self._links_at != site.generation:
             self._links_at = site.generation
             self._links.clear()
-        key = (None if sender.source is None else sender.source.id, sender.address, sender.level)
+        key = (None if sender.source is None else sender.source.id, sender.address, sender.level, sender.token)
         found = self._links.get(key)
         if found is None:
             found = self._links[key] = self._linked(sender)
@@ -297,6 +305,7 @@ class Ingest:
         config, realm = self._host.config, self._host.realm
         scope, rules = realm.scope(config.listeners[0].scope), realm.rules
         facts = rules.levels.facts_of(Transport.over_http(HTTP, sender.address, sender.level))
+        capability = self._capability(sender)
         if sender.source is None:
             subject = Subject(
                 kind="service",
@@ -312,7 +321,12 @@ class Ingest:
             )
             return scope, Link(subject, True, rules.brokering.types(subject).inward)
         id = sender.source.id
-        known = config.built.directory.known(user=id, client=id)
+        known = config.built.directory.known(
+            user=id,
+            client=id,
+            roles=() if capability is None else capability.roles,
+            groups=() if capability is None else capability.groups,
+        )
         placed = rules.space.role(scope.name, known.roles)
         if isinstance(placed, Placed):
             scope = realm.scope(placed.receiving)
@@ -323,10 +337,11 @@ class Ingest:
             user=known.user,
             roles=known.roles,
             groups=known.groups,
-            attributes=known.attributes,
+            attributes=known.attributes if capability is None else {**capability.attributes, **known.attributes},
             level=sender.level,
             facts=facts,
             impostor=known.impostor,
+            capability=capability,
             scopes=known.scopes,
         )
         subject = scope.subjects.subject(identity, client=id, address=sender.address, listener=HTTP)
@@ -334,6 +349,18 @@ class Ingest:
             raise _not_here(objection)
         entrance = scope.entrance
         return entrance, Link(subject, True, rules.brokering.types(subject).inward, scope=entrance.name)
+
+    def _capability(self, sender: Sender) -> Capability | None:
+        """What it shows. What is not written to a topic is bounded by none, and none is needed for it."""
+        if self._topic(sender) is None:
+            return None
+        user = "" if sender.source is None else sender.source.id
+        encrypted = sender.level != PLAIN_LEVEL
+        request = HttpRequest(user=user, mark="", encrypted=encrypted, capability=sender.token)
+        found = self._host.authentication.capability_of(request, self._host.realm.site)
+        if isinstance(found, Refused):
+            raise Problem(found.text, problem="denied", details=[{"rule": found.rule, "stage": "connect"}])
+        return found
 
     # -- writing ---------------------------------------------------------------------------------------------------
 

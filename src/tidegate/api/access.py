@@ -142,6 +142,13 @@ def only_narrows(role: Role, kind: str) -> bool:
     return role in _NARROWED.get(kind, frozenset())
 
 
+def kinds_changed_by(role: Role) -> list[str] | None:
+    """The kinds of documents that a role may change, for a change that covers several; None: all."""
+    if role is Role.ADMIN:
+        return None
+    return [one.kind for one in COLLECTIONS if one.changed_by is not None and role in one.changed_by]
+
+
 def check(routes: Iterable[tuple[str, str]]) -> None:
     """RuntimeError unless there is exactly one entry for every route."""
     found = set(routes)

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from tidegate.admin.control_commands import ApplyChanges, GetDocument, GetHistory, ListDocuments, RevertChange
 from tidegate.admin.documents import RequestedChange
 from tidegate.api import requests
-from tidegate.api.access import COLLECTIONS, Collection, only_narrows
+from tidegate.api.access import COLLECTIONS, Collection, kinds_changed_by, only_narrows
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Id, Route, Signature, Signed, answer, etag, json_object
 from tidegate.api.schemas import BODY, CHANGE, Changed, Document, History, Page, body_of_kind, returns
@@ -147,8 +147,10 @@ def _routes(collection: Collection, ways: DocumentHandlers) -> APIRouter:
     ) -> Response:
         if not any(each["sequence"] == sequence for each in await versions(request, kind, id)):
             raise Problem(Kind.UNKNOWN, f"{id} has no change {sequence}", "choose one of its history")
-        narrow = only_narrows(requests.caller(request).role, kind)
-        done = await ways.ask(request, RevertChange(sequence=sequence, narrow=narrow, **signed))
+        kinds = kinds_changed_by(requests.caller(request).role)
+        narrow = any(only_narrows(requests.caller(request).role, each) for each in kinds or (kind,))
+        command = RevertChange(sequence=sequence, narrow=narrow, kinds=kinds, **signed)
+        done = await ways.ask(request, command)
         return answer(changed(id, done, dry_run=signed["dry_run"]), headers=etag(done.get("sequence")))
 
     return routes

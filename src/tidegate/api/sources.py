@@ -23,6 +23,7 @@ from tidegate.admin.control_commands import AddData, OpenSealed, PutData, Regist
 from tidegate.admin.ingest import MARK
 from tidegate.api.callers import Caller
 from tidegate.api.documents import After, Limit, ask, changed, hashed, iso, page
+from tidegate.api.keys import CAPABILITY
 from tidegate.api.limits import Rates
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.records import JSON, NDJSON, records
@@ -109,6 +110,15 @@ class Taken(BaseModel):
 
 
 _SENT: Final = {
+    "parameters": [
+        {
+            "name": CAPABILITY,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "Your capability, over TLS only. It bounds what is published.",
+        }
+    ],
     "requestBody": {
         "required": True,
         "content": {
@@ -130,7 +140,7 @@ _SENT: Final = {
                 }
             },
         },
-    }
+    },
 }
 
 
@@ -254,7 +264,14 @@ async def _handed_over(request: Request, found: list[bytes], **sealed: Any) -> A
     for part in parts:
         await channel(request).ask(AddData(upload=upload, part=part))
     level = request.app.state.level
-    command = PutData(address=address(request), level=level, part=last, upload=upload if parts else None, **sealed)
+    command = PutData(
+        address=address(request),
+        level=level,
+        part=last,
+        upload=upload if parts else None,
+        capability=request.headers.get(CAPABILITY),
+        **sealed,
+    )
     return await channel(request).ask(command, alters=True, patience=PATIENCE)
 
 

@@ -34,7 +34,7 @@ from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
-from tidegate.policy.revocation import REVOKED, Revocation
+from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
 from tidegate.policy.trust import By, Trust, is_fingerprint, subject_text
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
@@ -169,23 +169,25 @@ class Authentication:
             transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
         )
         trust = self.built.trust if peer is None else _only(peer)
-        return self._judged(transport, tls["der"], connection.site.wall, trust)
+        return self._judged(transport, tls["verified"], connection.site, trust)
 
-    def _judged(self, transport: Transport, der: bytes | None, now: float, trust: Trust | None) -> Transport | Refused:
+    def _judged(
+        self, transport: Transport, shown: PeerCertificate | None, site: Site, trust: Trust | None
+    ) -> Transport | Refused:
         """What is known of a TLS peer after its certificate was looked up."""
-        why = self.revocation.objection(der, transport.listener, now)
+        why = "" if shown is None else self.revocation.refuses(shown, transport.listener, site.wall, site.steady)
         if why:
             return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
         if trust is None:
             return transport
-        outcome = trust.judge(der)
+        outcome = trust.judge(None if shown is None else shown.der)
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
 
     def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
-        tls = connection.certificate
-        if tls is None or not tls["certificate"]:
+        shown: PeerCertificate | None = (connection.certificate or {}).get("verified")
+        if shown is None:
             return Refused(text="a node shows its certificate, and this connection has none")
         transport = self._transport(connection, expected)
         if isinstance(transport, Refused):
@@ -193,13 +195,13 @@ class Authentication:
         if not transport.trusted:
             return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
         try:
-            subject = subject_text(tls["der"])
+            subject = subject_text(shown.der)
         except ValueError as error:
             return Refused(text=f"its certificate cannot be read: {error}")
         levels = self.built.rules.levels
         return Peer(
             subject=subject,
-            certificate=tls["der"],
+            certificate=shown.der,
             address=connection.address,
             listener=transport.listener,
             level=levels.level_of(transport),
@@ -387,7 +389,7 @@ class Authentication:
         if session.certificate is None:
             return None
         transport = Transport(listener=session.subject.listener, certificate=True)
-        found = self._judged(transport, session.certificate, session.site.wall, self.built.trust)
+        found = self._judged(transport, session.certificate, session.site, self.built.trust)
         if isinstance(found, Refused):
             return found
         return OFF_LIST if found.degraded and session.subject.certified else None

@@ -147,7 +147,7 @@ def _mismatch(packet: Connect, capability: Capability, certificate_name: str | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A request for a topic key, as far as capabilities are concerned. `mark` is its own."""
+    """A request for a topic key or with data, as far as capabilities are concerned. `mark` is that of the request."""
 
     user: str
     mark: str

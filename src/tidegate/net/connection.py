@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tidegate.net.endpoint import Context
+from tidegate.policy.revocation import PeerCertificate
+from tidegate.policy.trust import fingerprint
 from tidegate.session import Connection, Phase
 from tidegate.wire import Reason
 
 LINGER = 5.0  # seconds a closed connection has to take what was written to it
+DER = 2  # how OpenSSL's bindings write a certificate
 HIGH_WATER = 256 * 1024  # bytes that may wait for a client that reads slowly, before QoS 0 is dropped for it
 
 
@@ -100,9 +105,26 @@ def _certificate(tls: ssl.SSLObject | None) -> dict[str, Any] | None:
     if tls is None:
         return None
     cipher = tls.cipher()
+    certificate, der = tls.getpeercert() or None, tls.getpeercert(binary_form=True)
+    verified = None
+    if certificate is not None and der is not None:
+        expires = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+        verified = PeerCertificate(der=der, expires=expires, authorities=_authorities(tls))
     return {
         "version": tls.version(),
         "cipher": cipher[0] if cipher else None,
-        "certificate": tls.getpeercert() or None,
-        "der": tls.getpeercert(binary_form=True),
+        "certificate": certificate,
+        "verified": verified,
     }
+
+
+def _authorities(tls: ssl.SSLObject) -> frozenset[str]:
+    """By which authority its certificate was verified: all that were asked if TLS does not say, as in a session that
+    is resumed."""
+    if sys.version_info >= (3, 13):
+        chain = tls.get_verified_chain()
+    else:
+        chain = [each.public_bytes(DER) for each in tls._sslobj.get_verified_chain() or ()]  # type: ignore[attr-defined]
+    if chain:
+        return frozenset((fingerprint(chain[-1]),))
+    return tls.context.authorities if isinstance(tls.context, Context) else frozenset()

@@ -19,7 +19,7 @@ import structlog
 
 from tidegate.errors import ConfigError
 from tidegate.net.file_stamp import stamp
-from tidegate.policy.revocation import Revocation, RevocationLists
+from tidegate.policy.revocation import Revocation, RevocationLists, authorities_in
 
 LOOK: Final = 1.0  # seconds between two looks at the files
 FAILED: Final = "looking for revoked certificates failed, and is tried again"
@@ -36,6 +36,15 @@ def read_lists(crl: Path, client_ca: Path) -> RevocationLists:
         raise ConfigError(f"{text}; check names and permissions") from error
     except ConfigError as error:
         raise ConfigError(f"`crl` names {crl}, which is no good: {error}") from error
+
+
+def read_authorities(client_ca: Path) -> frozenset[str]:
+    """The fingerprints of the authorities in a file; blocks. ConfigError if it cannot be read."""
+    try:
+        return authorities_in(client_ca.read_bytes())
+    except OSError as error:
+        text = f"`client_ca` names {client_ca}, which cannot be read: {error.strerror}"
+        raise ConfigError(f"{text}; check the name and permissions") from error
 
 
 def log_unreadable(error: ConfigError) -> None:

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.errors import ConfigError
+from tidegate.policy.revocation import authorities_in
+
+
+class Context(ssl.SSLContext):
+    """A TLS context that knows which authorities it verifies clients by."""
+
+    authorities: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +26,13 @@ class Tls:
     client_cert: str = "none"  # none, optional, required
     minimum: str = "1.2"
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> Context:
         """A fresh context from the files as they are now."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = Context(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if self.minimum == "1.3" else ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+        if self.client_ca is not None:
+            context.authorities = authorities_in(_read(self.client_ca))
         _load(context, self.cert, self.key, self.client_ca)
         modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
         context.verify_mode = modes[self.client_cert]
@@ -46,6 +55,13 @@ def _load(context: ssl.SSLContext, cert: Path, key: Path, ca: Path | None) -> No
             context.load_verify_locations(ca)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"cannot load the certificate {cert} or its key or CA: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot load the certificates in {path}: {error.strerror}") from error
 
 
 def _no_password() -> str:

@@ -209,6 +209,7 @@ class Node:
             self._orphaned.recall(scope)
         self._restore(self.scopes)
         self.realm.node_links.begin()
+        self.realm.open_links(self.versions.links_before())
         for name, (away, kept) in self._orphaned.left().items():
             log.warning(
                 "the store has a scope that the configuration does not have; what is in it stays there, unused. "

@@ -16,7 +16,7 @@ from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.config import Config
 from tidegate.errors import ConfigError
-from tidegate.net.crl import FAILED, LOOK, log_expired, log_unreadable, read_lists
+from tidegate.net.crl import FAILED, LOOK, log_expired, log_unreadable, read_authorities, read_lists
 from tidegate.net.file_stamp import Stamp, stamp
 from tidegate.node.key_service import NodeKeys
 from tidegate.policy.revocation import Revocation, RevocationLists
@@ -30,9 +30,13 @@ class ReadRevocation(Revocation):
     """What was read from the files, and what those were just before: whoever writes meanwhile is not missed."""
 
     def __init__(
-        self, revoked: Iterable[str], lists: dict[str, RevocationLists], stamps: Mapping[Path, Stamp | None]
+        self,
+        revoked: Iterable[str],
+        lists: dict[str, RevocationLists],
+        authorities: Mapping[str, frozenset[str]],
+        stamps: Mapping[Path, Stamp | None],
     ) -> None:
-        super().__init__(revoked, lists)
+        super().__init__(revoked, lists, authorities)
         self.stamps = stamps
 
 
@@ -40,12 +44,17 @@ def read_revocation(config: Config) -> ReadRevocation:
     """What the files say now; blocks. ConfigError if one cannot be relied on."""
     stamps = _stamps(config)
     lists: dict[str, RevocationLists] = {}
+    authorities: dict[str, frozenset[str]] = {}
     for listener in config.listeners:
-        if listener.crl is not None and listener.client_ca is not None:
-            lists[str(listener.url)] = read_lists(listener.crl, listener.client_ca)
+        name, client_ca = str(listener.url), listener.client_ca
+        authorities[name] = frozenset() if client_ca is None else read_authorities(client_ca)
+        if listener.crl is not None and client_ca is not None:
+            lists[name] = read_lists(listener.crl, client_ca)
+    if config.node.ca is not None:  # of the connections that this node makes
+        authorities["node.ca"] = read_authorities(config.node.ca)
     if (http := config.http) is not None and http.crl is not None and http.client_ca is not None:
         read_lists(http.crl, http.client_ca)  # its process reads them again: here it can still be refused
-    return ReadRevocation(config.built.revoked, lists, stamps)
+    return ReadRevocation(config.built.revoked, lists, authorities, stamps)
 
 
 class RevokingNode(Protocol):

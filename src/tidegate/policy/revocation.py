@@ -1,4 +1,6 @@
-"""Certificates that count no more: listed one by one, or in certificate revocation lists (RFC 5280, 5).
+"""Certificates that count no more: revoked, expired, or of an authority that is not trusted any more.
+
+They are revoked one by one, or in certificate revocation lists (RFC 5280, 5).
 
 A list (CRL) counts if its signature is by an authority of the listener. A certificate of an authority without a list,
 or with one that is past its next update, is refused: nobody can tell whether it was revoked. Only the certificate of
@@ -10,9 +12,12 @@ It reads no files and knows no clock: bytes and the time come in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from binascii import Error, a2b_base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import cbor2
 
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
@@ -24,7 +29,41 @@ else:
     x509 = LazyModule("cryptography.x509")
 
 REVOKED: Final = "it was revoked"
+_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN (?:X509 )?CERTIFICATE-----(.+?)-----END (?:X509 )?CERTIFICATE-----", re.DOTALL
+)
 _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerCertificate:
+    """A certificate that TLS has verified."""
+
+    der: bytes
+    expires: float
+    authorities: frozenset[str]
+    """The fingerprint of the authority that its chain ends at; of several if it is not known which of them that is."""
+
+    def left(self, wall: float, steady: float) -> float:
+        """Seconds until it expires; it has if there are none."""
+        return self.expires - max(wall, steady)
+
+    def encode(self, certified: bool) -> bytes:
+        """For the store. `certified`: it said who its client is."""
+        return cbor2.dumps([self.der, self.expires, sorted(self.authorities), certified])
+
+    @classmethod
+    def decode(cls, data: bytes) -> tuple[PeerCertificate, bool]:
+        der, expires, authorities, certified = cbor2.loads(data)
+        return cls(der=der, expires=expires, authorities=frozenset(authorities)), certified
+
+
+def authorities_in(content: bytes) -> frozenset[str]:
+    """The fingerprints of the authorities that a file in PEM lists."""
+    try:
+        return frozenset(fingerprint(a2b_base64(text)) for text in _CERTIFICATE.findall(content))
+    except Error as error:
+        raise ConfigError(f"`client_ca` holds a certificate that cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +112,28 @@ class RevocationLists:
 
 
 class Revocation:
-    """What was revoked: certificates by their fingerprints on all listeners, and lists by listener."""
+    """What was revoked: certificates by their fingerprints on all listeners, and lists by listener; and which
+    authorities each listener trusts."""
 
-    def __init__(self, revoked: Iterable[str] = (), lists: dict[str, RevocationLists] | None = None) -> None:
-        """`revoked` are fingerprints or certificates in PEM; `lists` are by the name of the listener."""
+    def __init__(
+        self,
+        revoked: Iterable[str] = (),
+        lists: dict[str, RevocationLists] | None = None,
+        authorities: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        """`revoked` are fingerprints or certificates in PEM; `lists` and the fingerprints of `authorities`, which has
+        all listeners, are by the name of the listener. Without `authorities` those are whatever TLS takes."""
         self._revoked = frozenset(map(certificate_fingerprint, revoked))
         self._lists = lists or {}
+        self._authorities = authorities
 
     def more_than(self, before: Revocation) -> bool:
         """Whether it revokes anything that was not revoked before."""
         if self._revoked - before._revoked:
             return True
+        for name, trusted in (before._authorities or {}).items():
+            if self._authorities is not None and trusted - self._authorities.get(name, frozenset()):
+                return True
         return any(
             lists.revoked - (before._lists[name].revoked if name in before._lists else frozenset())
             for name, lists in self._lists.items()
@@ -91,6 +141,21 @@ class Revocation:
 
     def expired(self, now: float) -> Iterator[str]:
         return (name for name, each in self._lists.items() if each.expires is not None and each.expires <= now)
+
+    def refuses(self, certificate: PeerCertificate, listener: str, wall: float, steady: float) -> str:
+        """Why the certificate of a connection does not count any more, which it did during the handshake; if the
+        listener is gone, why it counts on none."""
+        if certificate.left(wall, steady) <= 0:
+            return "it has expired"
+        if self._authorities is None:
+            return self.objection(certificate.der, listener, wall)
+        why = "its authority is not trusted any more"
+        for name in (listener,) if listener in self._authorities else tuple(self._authorities):
+            if certificate.authorities <= self._authorities[name]:
+                why = self.objection(certificate.der, name, wall)
+                if not why:
+                    break
+        return why
 
     def objection(self, der: bytes | None, listener: str, now: float) -> str:
         """Why the verified certificate of a peer does not count; empty: it does, or there is none."""

@@ -57,7 +57,7 @@ class Subject:
     tls: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # version and cipher
     impostor: bool = False  # it uses the identifier of a client of the directory, and has not proved to be it
     certified: bool = False  # its certificate says who it is
-    principal: str = ""  # what it authenticated as, if that is no user; empty: nobody in particular
+    principal: str = ""  # what it authenticated as; empty: as its user, or as nobody in particular
     identity: str = ""  # the id of the user or client of the directory that it is; empty: it is none of them
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     capability: Capability | None = None  # what it came with, and may do at most
@@ -67,6 +67,11 @@ class Subject:
     def name(self) -> str:
         """As on the command line: `client:tr1`, `service:sys`."""
         return f"{self.kind}:{self.client}"
+
+    @property
+    def session(self) -> tuple[str, str | None, str, str]:
+        """Whose session it is: a session belongs to a principal and a client identifier, in one scope."""
+        return self.principal, self.user, self.client, self.scope
 
     @property
     def full_name(self) -> str:

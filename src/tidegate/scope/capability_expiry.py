@@ -1,8 +1,8 @@
-"""Connections that came with a capability: they end when it does.
+"""Connections that came with a capability or a certificate: they end when it does.
 
-What is decided is decided by the capability's time anyway. Here the connection is closed, by a timer that the wall
-clock cannot hold up; and since the wall clock may also be put forward, it is looked at once a second while anybody is
-connected with a capability, and everybody is looked at when it has jumped.
+What is decided is decided by the capability's time anyway, and who comes by the certificate's. Here the connection is
+closed, by a timer that the wall clock cannot hold up; and since the wall clock may also be put forward, it is looked at
+once a second while anybody is connected with either, and everybody is looked at when it has jumped.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LONG = 7 * 86400.0  # seconds that a timer waits at most before it looks again
 
 
 class Validity:
-    """Those who are connected with a capability."""
+    """Those who are connected with a capability or a certificate."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.site = scope.site
-        self._watched: dict[Session, tuple[str, Timer]] = {}  # the id of its capability, and when to look at it
+        self._watched: dict[Session, tuple[str, Timer]] = {}  # the id of its capability, if any, and when to look at it
         self._holders: dict[str, set[Session]] = {}  # by the id of their capability
         self._looking: Timer | None = None
         self._ahead = 0.0  # of the wall clock over the steady one
@@ -35,9 +35,10 @@ class Validity:
         """It connected, or authenticated again: what it came with before does not count any more."""
         self.left(session)
         capability = session.subject.capability
-        if capability is None:
+        if capability is None and session.certificate is None:
             return
-        self._holders.setdefault(capability.id, set()).add(session)
+        if capability is not None:
+            self._holders.setdefault(capability.id, set()).add(session)
         self._arm(session)
         if self._looking is None:
             self._ahead = self.site.wall - self.site.steady
@@ -50,9 +51,9 @@ class Validity:
             return
         id, timer = watched
         self.site.timers.cancel(timer)
-        holders = self._holders[id]
+        holders = self._holders.get(id, set())
         holders.discard(session)
-        if not holders:
+        if id and not holders:
             del self._holders[id]
 
     def holders(self, id: str) -> list[Session]:
@@ -65,20 +66,23 @@ class Validity:
         if session.connection is not None:
             session.connection.close(Reason.NOT_AUTHORIZED, why)
 
+    def _left(self, session: Session) -> tuple[float, str]:
+        """In how many seconds the first of what it came with ends, and what that is."""
+        both = (("capability", session.subject.capability), ("certificate", session.certificate))
+        wall, steady = self.site.wall, self.site.steady
+        return min((each.left(wall, steady), what) for what, each in both if each is not None)
+
     def _arm(self, session: Session) -> None:
-        capability = session.subject.capability
-        assert capability is not None
-        left = capability.left(self.site.wall, self.site.steady)
+        capability, (left, _) = session.subject.capability, self._left(session)
         timer = self.site.timers.at(self.site.now + max(0.0, min(left, LONG)), self._due, session)
-        self._watched[session] = (capability.id, timer)
+        self._watched[session] = ("" if capability is None else capability.id, timer)
 
     def _due(self, session: Session) -> None:
-        capability = session.subject.capability
-        assert capability is not None
-        if capability.left(self.site.wall, self.site.steady) > 0:
+        left, what = self._left(session)
+        if left > 0:
             self._arm(session)
         else:
-            self.dismiss(session, "your capability has expired")
+            self.dismiss(session, f"your {what} has expired")
 
     def _look(self) -> None:
         self._looking = None

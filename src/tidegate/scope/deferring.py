@@ -86,4 +86,4 @@ class Deferring:
     def stream(self, message: Message) -> Hashable:
         """Its publisher and its topic (session.Decider): what is alike in both stays in order."""
         publisher = self.scope.gate.attributes.context(message).subject
-        return publisher.name, publisher.user, publisher.domain, publisher.scope, publisher.node, message.topic
+        return publisher.kind, publisher.session, publisher.domain, publisher.node, message.topic

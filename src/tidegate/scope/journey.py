@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.gate import FORWARD, Branch, Deny, Known, Lane, Plan, ScopeExit
+from tidegate.gate import FORWARD, Branch, Deny, Known, Lane, Plan, ScopeExit, Step
 from tidegate.gate.decision import unsigned
 from tidegate.session import Link, Message, Session, Site
 from tidegate.session.prices import VISITED
@@ -31,11 +31,12 @@ Path = tuple[str, ...]  # of scopes, in the order of the visits
 class Journey:
     """Where one message has been, and where it still has to go."""
 
-    __slots__ = ("_crossed", "_seen", "_waiting", "root", "source")
+    __slots__ = ("_carried", "_crossed", "_seen", "_waiting", "root", "source")
 
     def __init__(self, root: Message, source: Session | None) -> None:
         self.root = root
         self.source = source
+        self._carried = False  # it was published before, and is carried over a link that has opened
         self._crossed: set[tuple[ScopeExit, int]] = set()
         self._seen: set[tuple[object, int]] = set()
         self._waiting: deque[tuple[Scope, Plan, Message, Path]] = deque()
@@ -51,12 +52,35 @@ class Journey:
             self._enter(exit, message, None, path)
         return self._go(exit.scope.site)
 
+    def carry(self, scope: Scope, exit: ScopeExit, message: Message) -> None:
+        """A retained message of a scope, over a link that has opened."""
+        publisher = scope.gate.attributes.context(message).subject
+        home = scope.neighbours.get(publisher.scope)
+        path = (scope.name,) if home is None else (home.entrance.name, scope.name)
+        way = exported(exit, message)
+        if exit.target in path or way is None:
+            return
+        if isinstance(way, Deny):
+            if way.step is not Step.BROKERING:  # as in plans: where links lead is nobody's offence
+                scope.report(FORWARD, exit.outward, message.topic, way, message.context)
+            return
+        shown, topic, _ = way
+        if exit.guards(message.topic, topic) != () and exit.scope.retained.holds(topic, message):
+            return  # monitors do not see it again
+        self._carried = True
+        self._crossed.add((exit, message.output))
+        for one in scope.path.export(exit, shown, self.root) if exit.leaving else (shown,):
+            self._enter(exit, one, None, path)
+        self._go(scope.site)
+
     def _go(self, site: Site) -> int:
         reached = visits = 0
         root = self.root
         while self._waiting:
             scope, plan, message, path = self._waiting.popleft()
             visits += 1
+            if self._carried and self._held(scope, message):
+                continue
             if message.retain and len(path) > 1 and (full := scope.retained.refusal(message)):
                 message = self._unkept(scope, message, full)
             reached += scope.path.arrived(plan, message, self.source, self._seen)
@@ -66,6 +90,17 @@ class Journey:
                 root.noted = True
         site.effort += visits * VISITED
         return reached
+
+    def _held(self, scope: Scope, message: Message) -> bool:
+        """Whether a scope that a carried message gets to has had it before, or one that is newer."""
+        retained = scope.retained
+        known = retained.get(message.topic)
+        if known is None or not message.retain or ((retained, message.topic), message.output) in self._seen:
+            return False
+        if retained.holds(message.topic, message):
+            retained.came_over(message)
+            return True
+        return (known.published, known.number) > (message.published, message.number)
 
     def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
         """The same for those who are there: no more can be kept in this scope."""
@@ -83,6 +118,8 @@ class Journey:
         key = (exit, message.output)
         if key in self._crossed:
             return
+        if self._carried and branch.watched and exit.scope.retained.holds(branch.topic, message):
+            return  # monitors do not see it again
         cut = False
         if not branch.clear:
             shown = branch.passage.show(message)

@@ -185,7 +185,8 @@ class LinkEnd:
         there = replace(here, client=f"{link.far}->{link.near}")
         session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
         session.generation = self.site.generation
-        self.plans.domains = frozenset() if peer is None else spoken_for(peer.subject, rules.domains)
+        # a name that this domain had before means its people: see `Attributes`
+        self.plans.domains = frozenset() if peer is None else spoken_for(peer.subject, rules.domains) - rules.formerly
         self.scope.path.monitoring.states.attach(session)
 
     def route(self) -> None:
@@ -288,6 +289,7 @@ class LinkEnd:
         self.identify()
         session.save()
         connection.accept(session, self.scope.gate.nowhere)
+        self.scope.validity.came(session)
         self.scope.connected += 1
         self.scope.path.monitoring.states.up(session)
         self.site.counters.connections += 1
@@ -313,6 +315,7 @@ class LinkEnd:
         if session.connection is not connection:
             return
         session.detach()
+        self.scope.validity.left(session)
         self.peer = None
         self.scope.connected -= 1
         self.scope.path.monitoring.states.down(session)

@@ -587,8 +587,8 @@ class Egress:
 
     def own(self, session: Session, message: Message) -> bool:
         """Whether a session's client has published the message."""
-        publisher, subject = self.scope.gate.attributes.context(message).subject, session.subject
-        return (publisher.client, publisher.user, publisher.scope) == (subject.client, subject.user, subject.scope)
+        publisher = self.scope.gate.attributes.context(message).subject
+        return publisher.session == session.subject.session
 
 
 def _matching(session: Session, topic: str, group: tuple[str, str] | None) -> Iterator[Grant]:

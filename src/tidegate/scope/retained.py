@@ -50,6 +50,15 @@ class Retained:
     def get(self, topic: str) -> Message | None:
         return self._tree.get(topic)
 
+    def holds(self, topic: str, message: Message) -> bool:
+        """Whether it is this message that is kept under a topic."""
+        kept = self._tree.get(topic)
+        return kept is not None and (kept.origin, kept.number, kept.output) == (
+            message.origin,
+            message.number,
+            message.output,
+        )
+
     def refusal(self, message: Message) -> Deny | None:
         """Why it cannot be kept, if it should be. It may be delivered all the same."""
         if not message.retain or not message.payload or not self._over(message):
@@ -117,7 +126,7 @@ class Retained:
     def came_over(self, message: Message) -> None:
         """The message that is kept has come over another link, too: it keeps the types of both."""
         kept = self._tree.get(message.topic)
-        if kept is None or (kept.origin, kept.number, kept.output) != (message.origin, message.number, message.output):
+        if kept is None or not self.holds(message.topic, message):
             return
         types = came_over(kept.link)
         if message.link in types or kept.payload != message.payload or _whose(kept) != _whose(message):
@@ -213,8 +222,8 @@ class Retained:
 
 
 def _whose(message: Message) -> bytes:
-    """Its context, whatever QoS links have left it."""
-    return replace(Context.decode(message.context), qos=None).encode()
+    """Its context, whatever QoS links have left it, and whether or not they have renamed it and back."""
+    return replace(Context.decode(message.context).called(message.topic), qos=None).encode()
 
 
 class Replay:

@@ -7,6 +7,7 @@ its clients have to go and nothing is linked with it. What it keeps stays, in ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
@@ -20,6 +21,7 @@ from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
 from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.node_links import NodeLinks
+from tidegate.scope.opening import carried
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope
@@ -56,6 +58,7 @@ class Realm:
         self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
         self.node_links = NodeLinks(self.scopes, self.foreign)
+        self._opened = 0  # links
         self._arrange(rules)
 
     @property
@@ -86,6 +89,7 @@ class Realm:
         self.site.generation += 1
         for scope in (*self.scopes.values(), *self._closed.values()):
             scope.review()
+        self.open_links(before.space.links)
         for scope in gone:
             for session in list(scope.sessions.values()):
                 if session.connection is not None:
@@ -96,6 +100,15 @@ class Realm:
         if names:
             for scope in (*self.scopes.values(), *self._closed.values()):
                 scope.lifetime.rename(names)
+
+    def open_links(self, before: Iterable[ScopeLink]) -> None:
+        """Links that are new or have changed carry what is retained. `before`: those that there were."""
+        known = {link.name: link for link in before}
+        for link in self.rules.space.links:
+            if (old := known.get(link.name)) != link:
+                self._opened += 1
+                work = carried(partial(self._exit, link), old, self._opened, self._stopwatch)
+                self.site.unfinished.append(work.__next__)
 
     # -- flows -------------------------------------------------------------------------------------------------
 
@@ -188,3 +201,9 @@ class Realm:
         target.gate.cache.upstream += (source.gate.cache,)
         source.path.monitoring.joined[link.name, False] = exit
         target.path.monitoring.joined[link.name, True] = exit
+
+    def _exit(self, link: ScopeLink) -> tuple[Scope, ScopeExit] | None:
+        """The scope that a link leaves, and the link as it is now."""
+        scope = self.scopes.get(link.source)
+        exit = None if scope is None else scope.path.monitoring.joined.get((link.name, False))
+        return None if scope is None or exit is None else (scope, exit)

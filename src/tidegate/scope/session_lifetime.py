@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tidegate.policy.revocation import PeerCertificate
 from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Refused
@@ -126,11 +127,15 @@ class SessionLifetime:
         """A session as the store kept it. One that was connected then has lost its connection with the node."""
         site = self.site
         context = Context.decode(record.context)
+        certificate, certified = PeerCertificate.decode(record.certificate) if record.certificate else (None, False)
+        # whether the certificate of a client still counts cannot be told if the store has not kept it
+        will = None if record.certificate is None and context.subject.tls else record.will
         subject = replace(
             context.subject,
             scope=self.scope.name,
             node=self.scope.node,
             client=record.client,
+            certified=certified,
             bridge=record.will is not None and record.will.topic == state_topic(record.client),
         )
         session = Session(
@@ -141,7 +146,8 @@ class SessionLifetime:
         session.version = record.version
         session.expiry = record.expiry
         session.row = record.row
-        wills.keep(session, record.will)
+        session.certificate = certificate
+        wills.keep(session, will)
         session.ended = site.wall if record.ended is None else record.ended
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))

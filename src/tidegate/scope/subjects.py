@@ -38,7 +38,7 @@ class Subjects:
             tls=identity.tls,
             impostor=identity.impostor,
             certified=identity.certified,
-            principal=identity.principal if identity.user is None and identity.principal != ANONYMOUS else "",
+            principal="" if identity.principal in (ANONYMOUS, f"user:{identity.user}") else identity.principal,
             attributes=identity.attributes,
             capability=identity.capability,
             identity=identity.id,

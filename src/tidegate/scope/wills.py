@@ -47,7 +47,13 @@ class Wills:
         will = session.will
         keep(session, None)
         session.will_timer = None
-        if will is None or not self.scope.subjects.fresh(session):
+        if will is None:
+            return
+        if session.certificate is not None:
+            session.generation = -1  # it may have expired since it was looked at
+        if not self.scope.subjects.fresh(session):
+            if session.row:
+                session.save()
             return
         properties = will.properties
         capability = session.subject.capability

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import ProtocolError
 from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN, Types
+from tidegate.policy.revocation import PeerCertificate
 from tidegate.session import unreleased
 from tidegate.session.decider import Decider, Later
 from tidegate.session.deferred import Deferred
@@ -91,7 +92,7 @@ class Session(DeliveryQueue):
         self.client = client
         self.generation = 0  # of the rules under which `subject` was found
         self.authenticated = 0  # and of those under which it last proved who it is
-        self.certificate: bytes | None = None  # that its last connection showed: it may be revoked after that has ended
+        self.certificate: PeerCertificate | None = None  # of its last connection: it may end when that has ended
         self.entering: tuple[Any, ...] = ()  # the monitors of its link to the scope, in order
         self.leaving: tuple[Any, ...] = ()  # and of that from it
         self.lagging = False  # those have not seen all that waits, and somebody wants to know when they have
@@ -155,6 +156,7 @@ class Session(DeliveryQueue):
             ended=self.ended,
             will=self.will,
             context=self.context,
+            certificate=b"" if self.certificate is None else self.certificate.encode(self.subject.certified),
         )
         self.site.store.save_session(record)
         self.row = record.row
@@ -164,7 +166,7 @@ class Session(DeliveryQueue):
     def attach(self, connection: Connection, *, version: int, window: int, maximum: int, aliases: int) -> None:
         """A connection for it. Nothing is sent before `resume`."""
         self.connection = connection
-        self.certificate = None if connection.certificate is None else connection.certificate.get("der")
+        self.certificate = None if connection.certificate is None else connection.certificate.get("verified")
         self.version = version
         self.write = connection.write
         self.out = []

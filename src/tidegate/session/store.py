@@ -29,6 +29,8 @@ class StoredSession:
     ended: float | None = None  # wall clock of the disconnection; None while connected
     will: Will | None = None
     context: bytes = b""
+    certificate: bytes | None = None
+    """That its client showed last; empty: none; None: written by a version that did not keep it."""
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)  # by filter
     deliveries: list[Delivery] = field(default_factory=list)  # in order; filled by load only
     incoming: dict[int, tuple[Message, ...]] = field(default_factory=dict)  # QoS 2, by packet id: what PUBREL hands on

@@ -48,11 +48,13 @@ def session_row(session: StoredSession) -> SessionRow:
         *will,
         bytes(session.context),
         session.scope,
+        session.certificate,
     )
 
 
 def read_session(row: SessionRow) -> StoredSession:
-    id, principal, client, version, expiry, ended, topic, payload, qos, retain, properties, context, scope = row
+    id, principal, client, version, expiry, ended, topic, payload, qos, retain, properties, context = row[:12]
+    scope, certificate = row[12:]
     will = None
     if topic is not None:
         with reading("session", id):
@@ -73,6 +75,7 @@ def read_session(row: SessionRow) -> StoredSession:
         ended=ended,
         will=will,
         context=context,
+        certificate=certificate,
     )
 
 

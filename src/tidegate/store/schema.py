@@ -22,7 +22,7 @@ from typing import Final
 from tidegate.errors import StoreError
 
 APPLICATION: Final = 0x54476174  # "TGat"
-VERSION: Final = 4
+VERSION: Final = 5
 
 RETAINED: Final = """CREATE TABLE retained (
         scope TEXT NOT NULL,
@@ -52,7 +52,8 @@ TABLES: Final = (
         will_retain INTEGER,
         will_properties BLOB,
         context BLOB NOT NULL,
-        scope TEXT NOT NULL DEFAULT '' -- where it lives; at the end, where a migration can add it
+        scope TEXT NOT NULL DEFAULT '', -- where it lives; at the end, where a migration can add it
+        certificate BLOB -- opaque; NULL: not known
     ) STRICT""",
     """CREATE TABLE subscription (
         session INTEGER NOT NULL,
@@ -115,6 +116,7 @@ MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {
         "DROP TABLE unscoped",
         "UPDATE record SET room = 'monitor/' || :first WHERE room = 'monitor'",
     ),
+    4: ("ALTER TABLE session ADD COLUMN certificate BLOB",),
 }
 OLDEST: Final = min(MIGRATIONS)
 

@@ -56,7 +56,7 @@ def write(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
             # one by one: json_extract ends at a NUL
             connection.execute("DELETE FROM record WHERE room = ? AND key = ?", record)
 
-        replace(connection, "session", 13, list(batch.sessions.values()), tuple)
+        replace(connection, "session", 14, list(batch.sessions.values()), tuple)
         subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
         replace(connection, "subscription", 8, subscriptions, tuple)
         replace(connection, "message", 14, batch.bodies.items(), lambda item: message_row(item[0], item[1], offset))
