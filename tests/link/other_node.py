@@ -181,7 +181,8 @@ async def dialing(
     )
     turns.drive(site)
     site.open()
-    text = f"version: 1\nnode: {{name: n}}\nlisteners: [{{url: 'mqtt://127.0.0.1:1'}}]\npolicies: open\n{trust}"
+    files = "" if folder is None else f", cert: {folder}/{name}.pem, key: {folder}/{name}.key, ca: {folder}/ca.pem"
+    text = f"version: 1\nnode: {{name: n{files}}}\nlisteners: [{{url: 'mqtt://127.0.0.1:1'}}]\npolicies: open\n{trust}"
     config = parse(text, "test.yaml")
     authentication = Authentication(config, cast(Any, None), revocation=read_revocation(config))
     realm = Realm(node="n", site=site, authenticator=authentication, rules=config.built.rules)
