@@ -42,14 +42,23 @@ class OrphanedState:
         """
         for message in self._retained.pop(scope.name, ()):
             scope.retained.restore(message)
-        for record in self._sessions.pop(scope.name, ()):
-            session = scope.lifetime.restore(record)
+        sessions = [scope.lifetime.restore(record) for record in self._sessions.pop(scope.name, ())]
+        for session in sessions:
             if identity := self._named.get(session.principal):
                 scope.lifetime.adopt(session, identity)
+        self._rename(scope, authentication)
+        for session in sessions:
             if authentication.ended(session):
                 scope.lifetime.withdraw(session, Refused(ended=True))
             elif not authentication.known(session.principal):
                 scope.wills.drop(session)
+
+    def _rename(self, scope: Scope, authentication: Authentication) -> None:
+        """Some may have another name than when the node ended."""
+        known = {session.subject.identity for session in scope.sessions.values()}
+        known.update(instance.identity for instance in scope.path.monitoring.states.instances.values())
+        names = ((id, authentication.identities.name(id)) for id in known if id)
+        scope.lifetime.rename({id: name for id, name in names if name is not None})
 
     def left(self) -> dict[str, tuple[int, int]]:
         """How many sessions and retained messages wait for scopes that are not there."""
