@@ -310,3 +310,35 @@ async def test_an_id_keeps_what_monitors_remember_across_a_rename(tmp_path: Path
             await reload(node, with_door({**WITHOUT_BOB, "robert": bob}))
     async with from_file(tmp_path, with_door({**WITHOUT_BOB, "robert": bob})) as node:
         assert await unlocked(node, "robert")
+
+
+# -- rules of publishers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("down", [False, True])
+@on_uvloop
+async def test_an_id_keeps_the_rules_across_a_rename(tmp_path: Path, down: bool) -> None:
+    """What bob has closed stays closed when he is called Robert, and Robert can open it again."""
+    writing, bob = policy("w", "#", ["read", "write"]), {**user(), "id": "b1"}
+    robert = setting(writing, **RULED, data=True, directory={"users": {**WITHOUT_BOB, "robert": bob}})
+    async with from_file(
+        tmp_path, setting(writing, **RULED, data=True, directory={"users": {**WITHOUT_BOB, "bob": bob}})
+    ) as node:
+        client = await come(node, "bob")
+        await send_rules(client, '[{"id": "r", "topic": "of/bob", "subject": "user:mary", "effect": "deny"}]')
+        if not down:
+            await reload(node, robert)
+            await closed_then_opened(node)
+    if down:
+        async with from_file(tmp_path, robert) as node:
+            await closed_then_opened(node)
+
+
+async def closed_then_opened(node: Served) -> None:
+    robert, mary = await come(node, "robert"), await come(node, "mary")
+    await mary.subscribe("of/bob", qos=1)
+    await robert.publish("of/bob", b"1", qos=1)
+    assert await payloads(mary) == []
+    await send_rules(robert, '[{"id": "r", "remove": true}]')
+    await robert.publish("of/bob", b"2", qos=1)
+    assert await payloads(mary) == [b"2"]
