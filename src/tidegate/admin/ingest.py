@@ -26,6 +26,7 @@ import structlog
 
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
+from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
@@ -67,6 +68,7 @@ class IngestingNode(Protocol):
     config: Config
     realm: Realm
     audit: Auditor
+    identities: NodeIdentities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +330,7 @@ class Ingest:
             facts=facts,
             impostor=known.impostor,
             scopes=known.scopes,
+            id="" if known.user is None else self._host.identities.owner(known.user),
         )
         subject = scope.subjects.subject(identity, client=id, address=sender.address, listener=HTTP)
         if objection := scope.subjects.objection(identity, subject):
