@@ -535,3 +535,27 @@ async def test_nothing_is_asked_of_the_node_for_what_is_wrong(tmp_path: Path) ->
         answer = await api.ask("POST", "/data", "nobodys", content=b"{}", headers={"Content-Type": JSON})
         assert answer.status_code == 403, "a token of the role that acts for nobody"
         assert set(api.node.asked) == {"token_check"}
+
+
+def test_what_a_source_rules_over_mqtt_holds_for_what_it_sends_over_http(tmp_path: Path) -> None:
+    with node(tmp_path, TOPIC + "rules: {allow: [raw/#]}\n") as there:
+        one, two = there.source("s1"), there.source("s2")
+        port = there.running.ports["PORT"]
+        rules = [{"id": "r", "topic": "raw/#", "subject": "user:mary", "effect": "deny"}]
+
+        async def seen() -> bytes:
+            async with (
+                aiomqtt.Client("127.0.0.1", port, username="s1", password=one.said["password"]) as source,
+                aiomqtt.Client("127.0.0.1", port, username="mary", password="secret") as mary,
+            ):
+                await mary.subscribe("raw/#", qos=1)
+                await source.publish("$tidegate/rules", orjson.dumps(rules), qos=1)
+                for sender in (one, two):
+                    answer = await asyncio.get_running_loop().run_in_executor(None, sender.send, {"by": sender.id})
+                    assert answer.status_code == 202, answer.text
+                async with asyncio.timeout(PATIENCE):
+                    message = await anext(mary.messages)
+            assert isinstance(message.payload, bytes)
+            return message.payload
+
+        assert asyncio.run(seen()) == b'{"by":"s2"}'

@@ -247,3 +247,114 @@ async def test_rules_are_of_whoever_made_them(tmp_path: Path) -> None:
         mary = await come(node, "mary")
         await mary.subscribe("of/bob", qos=1)
         assert await inbox(mary) == []
+
+
+@pytest.mark.parametrize("down", [False, True])
+@on_uvloop
+async def test_two_who_exchange_their_names_keep_what_waits_for_them(tmp_path: Path, down: bool) -> None:
+    before = {"bob": {**user(), "id": "one"}, "mary": {**user(), "id": "two"}}
+    after = {"bob": {**user(), "id": "two"}, "mary": {**user(), "id": "one"}}
+    async with from_file(tmp_path, people({**PEOPLE, **before}, data=True)) as node:
+        for name in ("bob", "mary"):
+            client = await come(node, name, client="phone", stays=True)
+            await client.subscribe(f"for/{name}", qos=1)
+            await go(node, client)
+        alice = await come(node, "alice")
+        await alice.publish("for/bob", b'"one"', qos=1)
+        await alice.publish("for/mary", b'"two"', qos=1)
+        if not down:
+            await reload(node, people({**PEOPLE, **after}, data=True))
+            await have_what_waited(node)
+    if down:
+        async with from_file(tmp_path, people({**PEOPLE, **after}, data=True)) as node:
+            await have_what_waited(node)
+
+
+async def have_what_waited(node: Served) -> None:
+    for name, payload in (("bob", b'"two"'), ("mary", b'"one"')):
+        client = await come(node, name, client="phone", stays=True)
+        assert client.connack.session_present
+        assert (await client.expect(wire.Publish)).payload == payload
+
+
+# -- what monitors remember --------------------------------------------------------------------------------------------
+
+DOOR = {"id": "door", "scope": "main", "direction": "im_pub", "only": "unlock", "after": ["badge", "pin"]}
+
+
+def with_door(users: dict[str, Any]) -> str:
+    return people(users, monitors=[DOOR], data=True)
+
+
+async def shown_badge_and_pin(node: Served) -> None:
+    bob = await come(node, "bob", client="phone")
+    await bob.publish("badge", b"1", qos=1)
+    await bob.publish("pin", b"1", qos=1)
+    await bob.disconnect()
+
+
+async def unlocked(node: Served, name: str) -> bool:
+    """Whether somebody may unlock."""
+    alice = await come(node, "alice")
+    await alice.subscribe("unlock", qos=1)
+    client = await come(node, name, client="phone")
+    await client.publish("unlock", b"1", qos=1)
+    return await payloads(alice) != []
+
+
+@pytest.mark.parametrize("down", [False, True])
+@on_uvloop
+async def test_the_next_bob_finds_no_door_that_the_last_has_prepared(tmp_path: Path, down: bool) -> None:
+    bob = {**user(), "id": "b1"}
+    async with from_file(tmp_path, with_door({**PEOPLE, "bob": bob})) as node:
+        await shown_badge_and_pin(node)
+        if not down:
+            await reload(node, with_door(WITHOUT_BOB))
+            await reload(node, with_door({**PEOPLE, "bob": {**bob, "id": "b2"}}))
+            assert not await unlocked(node, "bob")
+    async with from_file(tmp_path, with_door({**PEOPLE, "bob": {**bob, "id": "b2"}})) as node:
+        assert not await unlocked(node, "bob")
+
+
+@pytest.mark.parametrize("down", [False, True])
+@on_uvloop
+async def test_an_id_keeps_what_monitors_remember_across_a_rename(tmp_path: Path, down: bool) -> None:
+    bob = {**user(), "id": "b1"}
+    async with from_file(tmp_path, with_door({**WITHOUT_BOB, "bob": bob})) as node:
+        await shown_badge_and_pin(node)
+        if not down:
+            await reload(node, with_door({**WITHOUT_BOB, "robert": bob}))
+    async with from_file(tmp_path, with_door({**WITHOUT_BOB, "robert": bob})) as node:
+        assert await unlocked(node, "robert")
+
+
+# -- rules of publishers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("down", [False, True])
+@on_uvloop
+async def test_an_id_keeps_the_rules_across_a_rename(tmp_path: Path, down: bool) -> None:
+    """What bob has closed stays closed when he is called Robert, and Robert can open it again."""
+    writing, bob = policy("w", "#", ["read", "write"]), {**user(), "id": "b1"}
+    robert = setting(writing, **RULED, data=True, directory={"users": {**WITHOUT_BOB, "robert": bob}})
+    async with from_file(
+        tmp_path, setting(writing, **RULED, data=True, directory={"users": {**WITHOUT_BOB, "bob": bob}})
+    ) as node:
+        client = await come(node, "bob")
+        await send_rules(client, '[{"id": "r", "topic": "of/bob", "subject": "user:mary", "effect": "deny"}]')
+        if not down:
+            await reload(node, robert)
+            await closed_then_opened(node)
+    if down:
+        async with from_file(tmp_path, robert) as node:
+            await closed_then_opened(node)
+
+
+async def closed_then_opened(node: Served) -> None:
+    robert, mary = await come(node, "robert"), await come(node, "mary")
+    await mary.subscribe("of/bob", qos=1)
+    await robert.publish("of/bob", b"1", qos=1)
+    assert await payloads(mary) == []
+    await send_rules(robert, '[{"id": "r", "remove": true}]')
+    await robert.publish("of/bob", b"2", qos=1)
+    assert await payloads(mary) == [b"2"]

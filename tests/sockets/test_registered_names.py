@@ -7,6 +7,7 @@ capabilities vouches. None of them is a user of the directory.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,19 @@ async def test_the_users_that_an_application_registers_chose_their_names_too(tmp
         await Holder(subject="user:app.mary").come(admin.served, "t", expect=0x87)
         renewed = await admin.ask("POST", "/users/app.mary/credentials", app["token"])
         assert renewed.is_success, renewed.text
+
+
+WRITTEN = ["s.user == 'dora'", 's.user == "dora"', "s.user in [r'dora']", r"s.user == 'd\x6fra'"]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@on_uvloop
+async def test_the_name_that_a_publisher_s_rule_mentions(tmp_path: Path, written: str) -> None:
+    async with node(tmp_path, policy("w", "m/#", "write", subject="user:doc"), rules={"allow": ["m/#"]}) as admin:
+        doc = await come(admin.served, "doc")
+        rule = {"id": "r", "topic": "m/#", "subject": "*", "effect": "allow", "when": written}
+        answer = await doc.publish("$tidegate/rules", json.dumps([rule]).encode(), qos=1)
+        assert answer is not None
+        assert answer.reason < 0x80, answer
+        assert (await register(admin, "dora")).status_code == 403
+        assert (await register(admin, "flora")).status_code == 201

@@ -26,6 +26,7 @@ import structlog
 
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
+from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
@@ -72,6 +73,7 @@ class IngestingNode(Protocol):
     authentication: Authentication
     realm: Realm
     audit: Auditor
+    identities: NodeIdentities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +345,7 @@ class Ingest:
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
+            id="" if known.user is None else self._host.identities.owner(known.user),
         )
         subject = scope.subjects.subject(identity, client=id, address=sender.address, listener=HTTP)
         if objection := scope.subjects.objection(identity, subject):

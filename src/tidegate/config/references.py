@@ -25,6 +25,7 @@ from tidegate.policy.environment import CLOCK
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.preferences import ANY_SCOPE
 from tidegate.policy.selector import Selector
+from tidegate.predicate import quoted
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -46,7 +47,6 @@ _WHERE: Final = {
 _COMPARED: Final = {"user": "user", "role": "role", "roles": "role", "groups": "group"}
 """Attributes that are compared with names, and whose names these are."""
 _MENTIONING: Final = ("policies", "preferences", "views", "brokering", "monitors", "flows", "rules")
-_LITERAL: Final = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
 
 
 # -- scopes and links ------------------------------------------------------------------------------------------------
@@ -299,12 +299,12 @@ def mention(config: Config, name: str) -> str | None:
 def mentioned(value: Any, name: str, domain: str) -> bool:
     """Whether plain data mentions a user of a domain, or a client: in a selector, under the key `user` or `client`, or
     in a condition."""
-    names = (name, f"{name}@{domain}")
+    names = {name, f"{name}@{domain}"}
     selector = re.compile(rf"\b(?:user|client):{re.escape(name)}(?:@{re.escape(domain)})?(?![\w.:@-])")
     return any(
         (key in ("user", "client") and text in names)
         or selector.search(text) is not None
-        or any(literal in names for pair in _LITERAL.findall(text) for literal in pair)
+        or not names.isdisjoint(quoted(text))
         for key, text in _texts(value)
     )
 

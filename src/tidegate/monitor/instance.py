@@ -39,11 +39,13 @@ class Instance:
         "attachment",
         "cause",
         "dirty",
+        "identity",
         "key",
         "laden",
         "mode",
         "own",
         "post",
+        "principal",
         "sources",
         "state",
         "stored",
@@ -53,6 +55,8 @@ class Instance:
     def __init__(self, attachment: Attachment, key: str, state: State) -> None:
         self.attachment = attachment
         self.key = key  # whose state it is
+        self.identity = ""  # and their id, if they have one: a name is not an identity
+        self.principal = ""  # with which the key begins
         self.post: ModeCounts | None = None  # counts its mode while its link is up
         self.cause: Any = None  # the last message that reached it, if its timer needs to know
         self.sources: tuple[Any, ...] = ()  # the contexts whose events moved it since its start state

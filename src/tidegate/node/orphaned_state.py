@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tidegate.authentication.authentication import Authentication
 from tidegate.scope import Refused, Scope
-from tidegate.session import Message, StoredSession
+from tidegate.session import Message, Session, StoredSession
 
 
 class OrphanedState:
@@ -42,17 +42,28 @@ class OrphanedState:
         """
         for message in self._retained.pop(scope.name, ()):
             scope.retained.restore(message)
+        sessions: list[Session] = []
         for record in self._sessions.pop(scope.name, ()):
             if scope.node_links is not None and scope.node_links.owns(record):
                 scope.node_links.restore(record)
-                continue
-            session = scope.lifetime.restore(record)
+            else:
+                sessions.append(scope.lifetime.restore(record))
+        for session in sessions:
             if identity := self._named.get(session.principal):
                 scope.lifetime.adopt(session, identity)
+        self._rename(scope, authentication)
+        for session in sessions:
             if authentication.ended(session):
                 scope.lifetime.withdraw(session, Refused(ended=True))
             elif not authentication.known(session.principal):
                 scope.wills.drop(session)
+
+    def _rename(self, scope: Scope, authentication: Authentication) -> None:
+        """Some may have another name than when the node ended."""
+        known = {session.subject.identity for session in scope.sessions.values()}
+        known.update(instance.identity for instance in scope.path.monitoring.states.instances.values())
+        names = ((id, authentication.identities.name(id)) for id in known if id)
+        scope.lifetime.rename({id: name for id, name in names if name is not None})
 
     def left(self) -> dict[str, tuple[int, int]]:
         """How many sessions and retained messages wait for scopes that are not there."""

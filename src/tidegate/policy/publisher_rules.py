@@ -88,6 +88,11 @@ def owner_name(owner: str) -> str:
     return owner.partition(_BEHIND)[0]
 
 
+def owner_identity(owner: str) -> str:
+    """The id in what `owner_of` returns; empty if there is none."""
+    return owner.partition(_BEHIND)[2]
+
+
 class Fault(Enum):
     """What is wrong with a publication that is refused."""
 

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from tidegate.predicate.compile import NAMES, Predicate, compile
 from tidegate.predicate.failure import PredicateError, PredicateFailed
+from tidegate.predicate.literals import quoted
 from tidegate.predicate.ranking import Ranking
 from tidegate.predicate.signature import Function, function, load_function
 from tidegate.predicate.types import UNKNOWN, Attributes, Env, Uint
@@ -54,4 +55,5 @@ __all__ = [
     "compile",
     "function",
     "load_function",
+    "quoted",
 ]

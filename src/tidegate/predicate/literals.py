@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 
 _ESCAPE: Final = re.compile(r"\\(?:([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]))")
@@ -12,12 +13,25 @@ _SIMPLE: Final = {
 }  # fmt: skip
 
 
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+
+
 class BadLiteral(ValueError):
     """An escape that CEL does not have."""
 
 
-def _inner(quoted: str) -> str:
-    return quoted[3:-3] if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else quoted[1:-1]
+def quoted(text: str) -> set[str]:
+    """What stands in quotes in a condition, as it is written and with its escapes resolved."""
+    found: set[str] = set()
+    for token in _QUOTED.findall(text):
+        found.add(token[1:-1])
+        with suppress(BadLiteral):
+            found.add(string(token))
+    return found
+
+
+def _inner(token: str) -> str:
+    return token[3:-3] if len(token) >= 6 and token[:3] in ('"""', "'''") else token[1:-1]
 
 
 def raw(token: str) -> str:

@@ -8,6 +8,7 @@ monitor keeps its state if the new definition knows it, and begins anew otherwis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import cbor2
@@ -229,12 +230,17 @@ class States:
             case Each.SCOPE:
                 key = f"scope:{self.scope.name}"
         where = (attachment.id, key)
+        identity, whose = ("", "") if attachment.each is Each.SCOPE else (link.subject.identity, principal)
         self._idle.pop(where, None)
         found = self.instances.get(where)
+        if found is not None and found.identity not in ("", identity):
+            self._drop(where)  # it is of somebody who had this name before
+            found = None
         if found is None:
             found = self.instances[where] = Instance(attachment, key, attachment.monitor.start())
         else:
             self._adopt(found, attachment)
+        found.identity, found.principal = identity, whose
         return found
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -301,6 +307,7 @@ class States:
                 "state": instance.state,
                 "cause": None if cause is None else cause.fields(),
                 "sources": [source.fields() for source in instance.sources],
+                "whose": [instance.identity, instance.principal],
             }
             value = VERSION + cbor2.dumps(known)
         if value is not None or instance.stored:
@@ -340,11 +347,37 @@ class States:
             instance.stored = True
             instance.cause = None if known["cause"] is None else Cause(*known["cause"])
             instance.sources = self.contexts.restored(known.get("sources", ()))
+            instance.identity, instance.principal = known.get("whose", ("", ""))
             self.load(instance, None)
             self.instances[id, key] = instance
             if attachment.each is not Each.SCOPE and not joined:
                 self._idle[id, key] = None
             self._arm(instance)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Users, by their ids, are called otherwise: what is remembered of them stays theirs."""
+        moved: list[tuple[Instance, bool]] = []
+        for where, instance in list(self.instances.items()):
+            name = names.get(instance.identity)
+            if name is None or not instance.principal.startswith("user:") or instance.principal == f"user:{name}":
+                continue
+            moved.append((instance, where in self._idle))
+            self._idle.pop(where, None)
+            del self.instances[where]
+            if instance.stored:
+                self.site.store.keep(self.room, SEPARATOR.join(where), None)
+                instance.stored = False
+        for instance, idle in moved:
+            before, principal = instance.principal, f"user:{names[instance.identity]}"
+            instance.key, instance.principal = principal + instance.key.removeprefix(before), principal
+            if instance.cause is not None and instance.cause.principal == before:
+                instance.cause = replace(instance.cause, principal=principal)
+            where = (instance.attachment.id, instance.key)
+            self._drop(where)  # it is of somebody who had this name before
+            self.instances[where] = instance
+            if idle:
+                self._idle[where] = None
+            self._keep(instance)
 
     # -- timers --------------------------------------------------------------------------------------------------
 

@@ -30,12 +30,13 @@ from tidegate.policy.publisher_rules import (
     Unfit,
     condition,
     covered,
+    owner_identity,
     owner_name,
     owner_of,
     read,
     with_identity,
 )
-from tidegate.predicate import Predicate, PredicateError
+from tidegate.predicate import Predicate, PredicateError, quoted
 from tidegate.session import Bucket, Message, Session, Site, Subject
 from tidegate.session.prices import CONDITION
 from tidegate.session.timers import Timer
@@ -85,6 +86,7 @@ class Publishers:
         self._scopes = scopes  # what is published in one may be read in others
         self._audit = audit
         self._entries: dict[str, _Entry] = {}
+        self._identified: dict[str, str] = {}  # whose rules they are, by the ids of identities
         self._unidentified: dict[str, str] = {}  # whose rules speak of messages from before there were identities
         self._total = 0
         self._revision = 0
@@ -180,7 +182,11 @@ class Publishers:
     def owner(self, publisher: Subject) -> str | None:
         """Whose rules speak of the messages of a publisher; None: nobody's."""
         key = owner_of(publisher, self._rules.domain)
-        return key if key is None or publisher.identity else self._unidentified.get(key, key)
+        if key is None:
+            return None
+        if publisher.identity:
+            return self._identified.get(publisher.identity, key)  # whatever it was called when it sent the first
+        return self._unidentified.get(key, key)
 
     # -- who they are ----------------------------------------------------------------------------------------------
 
@@ -189,14 +195,14 @@ class Publishers:
         rules = self._rules
         if not rules.ceiling:
             return
-        before, key = owner_of(old, rules.domain), owner_of(session.subject, rules.domain)
+        before, key = _who(old, rules.domain), _who(session.subject, rules.domain)
         if before != key:
             self._gone(session, before)
         if key is not None:
             self._sessions.setdefault(key, set()).add(session)
 
     def ended(self, session: Session) -> None:
-        self._gone(session, owner_of(session.subject, self._rules.domain))
+        self._gone(session, _who(session.subject, self._rules.domain))
 
     def _gone(self, session: Session, key: str | None) -> None:
         if key is not None and key in self._sessions:
@@ -216,9 +222,10 @@ class Publishers:
     def mention(self, name: str) -> str | None:
         """A rule of some publisher that is about a user or a client of that name; None: there is none."""
         terms = {Term("user", name, self._rules.domain), Term("client", name, self._rules.domain)}
+        names = {name, f"{name}@{self._rules.domain}"}
         for key, entry in list(self._entries.items()):
             for rule in entry.book.rules.values():
-                if terms & rule.subject.within(self._rules.domain).terms or (rule.when and f"'{name}'" in rule.when):
+                if terms & rule.subject.within(self._rules.domain).terms or (rule.when and names & quoted(rule.when)):
                     return f"rule:{owner_name(key)}/{rule.id}"
         return None
 
@@ -230,7 +237,7 @@ class Publishers:
             return None  # a repetition: others may have come since, which it must not undo
         rules, site = self._rules, self.site
         subject = next(iter(self._scopes.values())).gate.attributes.context(message).subject
-        key = owner_of(subject, rules.domain)
+        key = self.owner(subject)
         if key is None:
             return _refusal(Fault.FORBIDDEN, "nobody in particular has no messages of its own: say who you are")
         if message.retain:
@@ -254,7 +261,7 @@ class Publishers:
         if self._total + len(book.rules) - (0 if entry is None else len(entry.book.rules)) > TOTAL:
             return _refusal(Fault.EXCESSIVE, f"there are {TOTAL} rules of publishers here: remove some")
         if entry is None:
-            entry = self._entries[key] = _Entry(Book())
+            entry = self._enter(key, Book())
         entry.conditions |= publication.conditions
         self._replace(key, entry, book)
         message.noted = True
@@ -262,6 +269,12 @@ class Publishers:
             message.use.handled = True
         self._audit.ruled(subject, book.sequence, publication.ids)
         return None
+
+    def _enter(self, key: str, book: Book) -> _Entry:
+        entry = self._entries[key] = _Entry(book)
+        if id := owner_identity(key):
+            self._identified[id] = key
+        return entry
 
     def _replace(self, key: str, entry: _Entry, book: Book) -> None:
         """A publisher has other rules from now on."""
@@ -296,7 +309,7 @@ class Publishers:
     def _relane(self, key: str, had_lanes: bool) -> None:
         """Its connections look for other plans with their next message, and so does what is stored of it."""
         lanes: dict[str, set[Lane]] = {name: set() for name in self._scopes}
-        for session in self._sessions.get(key, ()):
+        for session in self._sessions.get(owner_identity(key) or key, ()):
             connection = session.connection
             scope = self._scopes.get(session.home)
             if connection is not None and scope is not None:
@@ -403,12 +416,18 @@ class Publishers:
                 self.site.store.keep(ROOM, stored, None)
                 self.site.store.keep(ROOM, key, data)
             self._unidentified.setdefault(owner_name(key), key)
-            entry = self._entries[key] = _Entry(Book.decode(data, self.now))
+            entry = self._enter(key, Book.decode(data, self.now))
             rules = entry.book.rules.values()
             self._total += len(rules)
             for rule in rules:
                 self._index(key, rule)
             self._await(key, rules)
+
+
+def _who(publisher: Subject, domain: str) -> str | None:
+    """A publisher by its id, or by its name if it has none."""
+    key = owner_of(publisher, domain)
+    return key if key is None else owner_identity(key) or key
 
 
 def _levels(rule: Rule) -> list[str]:

@@ -110,18 +110,23 @@ class SessionLifetime:
             session.save()
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Users are called otherwise: their sessions are theirs under the new name."""
-        for session in list(self.scope.sessions.values()):
+        """Users are called otherwise: their sessions, and what monitors remember of them, are theirs as before."""
+        sessions = self.scope.sessions
+        moved: list[tuple[Session, str]] = []
+        for session in list(sessions.values()):
             name = names.get(session.subject.identity)
-            if name is None or session.principal == (principal := f"user:{name}"):
+            if name is None or not session.principal.startswith("user:") or session.principal == f"user:{name}":
                 continue
-            if not session.principal.startswith("user:"):
-                continue
-            del self.scope.sessions[session.principal, session.client]
+            moved.append((session, f"user:{name}"))
+            del sessions[session.principal, session.client]
+        for session, principal in moved:  # when all have left their names: two may have exchanged them
+            if (other := sessions.get((principal, session.client))) is not None:
+                self.withdraw(other, Refused(ended=True))  # of somebody who had this name before
             session.principal = principal
-            self.scope.sessions[principal, session.client] = session
+            sessions[principal, session.client] = session
             if session.row:
                 session.save()
+        self.scope.path.monitoring.states.rename(names)
 
     def restore(self, record: StoredSession) -> Session:
         """A session as the store kept it. One that was connected then has lost its connection with the node."""
