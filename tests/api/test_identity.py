@@ -220,3 +220,27 @@ async def test_a_document_cannot_give_itself_an_id(tmp_path: Path) -> None:
 
 async def connected(admin: Administrator, user: str, password: str) -> Client:
     return await admin.served.connect(user, username=user, password=password.encode())
+
+
+async def test_rules_of_a_source_hold_for_what_it_sends_over_http(tmp_path: Path) -> None:
+    """They belong to its identity, however its messages come."""
+    text = FILE.replace(
+        "sources: {registration: open}",
+        'sources: {registration: open, topic: "raw/{source}"}\nrules: {allow: ["raw/#"]}',
+    )
+    text = text.replace("BOB", BOB).replace(
+        "policies:\n", 'policies:\n  - {id: raw, subject: "*", topic: "raw/#", action: [read, write]}\n'
+    )
+    async with node(tmp_path, text) as admin:
+        made = (await admin.ask("POST", "/registration", json={"NodeId": "device", **SENSOR})).json()
+        device = await admin.served.connect("device", username="device", password=made["password"].encode())
+        alice = await admin.served.connect("a", username="alice", password=b"wonder")
+        bob = await admin.served.connect("b", username="bob", password=b"first")
+        for client in (alice, bob):
+            await client.subscribe("raw/#", qos=1)
+        rule = b'[{"id": "r", "topic": "raw/#", "subject": "user:bob", "effect": "deny"}]'
+        await device.publish("$tidegate/rules", rule, qos=1)
+        answer = await admin.ask("POST", "/data", made["token"], json={"value": 1})
+        assert answer.status_code == 202, answer.text
+        assert (await alice.message()).payload == b'{"value":1}'
+        await bob.silent()

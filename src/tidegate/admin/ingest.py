@@ -26,6 +26,7 @@ import structlog
 
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
+from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
@@ -37,6 +38,7 @@ from tidegate.gate import Deny
 from tidegate.keys.source import JSON, SealedBody
 from tidegate.keyservice.row_keys import RowKeys
 from tidegate.policy import Transport
+from tidegate.policy.identities import USER
 from tidegate.policy.scopes import Role as Placed
 from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity
@@ -67,6 +69,7 @@ class IngestingNode(Protocol):
     config: Config
     realm: Realm
     audit: Auditor
+    identities: NodeIdentities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +331,7 @@ class Ingest:
             facts=facts,
             impostor=known.impostor,
             scopes=known.scopes,
+            id="" if known.user is None else self._host.identities.table.id(USER, known.user),
         )
         subject = scope.subjects.subject(identity, client=id, address=sender.address, listener=HTTP)
         if objection := scope.subjects.objection(identity, subject):

@@ -38,12 +38,15 @@ class OrphanedState:
     def restore(self, scope: Scope, authentication: Authentication) -> None:
         """Gives a scope its sessions and retained messages, once, before anybody enters it.
 
-        A session whose owner is no more ends.
+        A session whose owner is no more ends. One whose owner was renamed meanwhile is theirs under the new name.
         """
         for message in self._retained.pop(scope.name, ()):
             scope.retained.restore(message)
-        for record in self._sessions.pop(scope.name, ()):
-            session = scope.lifetime.restore(record)
+        sessions = [scope.lifetime.restore(record) for record in self._sessions.pop(scope.name, ())]
+        owners = {session.subject.identity for session in sessions} - {""}
+        called = {id: name for id in owners if (name := authentication.identities.name(id)) is not None}
+        scope.lifetime.rename(called)
+        for session in sessions:
             if identity := self._named.get(session.principal):
                 scope.lifetime.adopt(session, identity)
             if authentication.ended(session):

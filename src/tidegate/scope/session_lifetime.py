@@ -109,16 +109,20 @@ class SessionLifetime:
             session.save()
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Users are called otherwise: their sessions are theirs under the new name."""
-        for session in list(self.scope.sessions.values()):
+        """Users are called otherwise: their sessions are theirs under the new name.
+
+        Two may have changed names, so all of them leave their places before any takes its new one.
+        """
+        moving: list[Session] = []
+        for key, session in list(self.scope.sessions.items()):
             name = names.get(session.subject.identity)
-            if name is None or session.principal == (principal := f"user:{name}"):
+            if name is None or not session.principal.startswith("user:") or session.principal == f"user:{name}":
                 continue
-            if not session.principal.startswith("user:"):
-                continue
-            del self.scope.sessions[session.principal, session.client]
-            session.principal = principal
-            self.scope.sessions[principal, session.client] = session
+            del self.scope.sessions[key]
+            session.principal = f"user:{name}"
+            moving.append(session)
+        for session in moving:
+            self.scope.sessions[session.principal, session.client] = session
             if session.row:
                 session.save()
 
