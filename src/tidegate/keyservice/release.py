@@ -84,7 +84,9 @@ class KeyRelease:
         service: Callable[[], KeyService | None],
         capability: Callable[[HttpRequest], Capability | Refused | None],
         turn: Callable[..., Any],
+        identity: Callable[[str], str] = lambda user: "",
     ) -> None:
+        """`identity`: the id of whoever has a name now."""
         self.topic_keys = topic_keys
         self.realm = realm
         self.audit = audit
@@ -92,6 +94,7 @@ class KeyRelease:
         self._config = config
         self._capability = capability
         self._turn = turn
+        self._identity = identity
         self._service = service
         self._links: Bounded[tuple[str, str, str], Link] = Bounded(READERS)
         self._links_at = -1
@@ -222,6 +225,7 @@ class KeyRelease:
             address=address,
             listener=HTTP,
             capability=capability,
+            identity=self._identity(user),
         )
 
     # -- deciding --------------------------------------------------------------------------------------------------
@@ -347,6 +351,7 @@ def reading(
     address: str = "",
     listener: str = "",
     capability: Capability | None = None,
+    identity: str = "",
 ) -> Link:
     """Over what somebody of the directory would read who is not connected."""
     known = directory.known(
@@ -371,6 +376,7 @@ def reading(
         groups=known.groups,
         attributes=known.attributes if capability is None else {**capability.attributes, **known.attributes},
         capability=capability,
+        identity=identity,
     )
     return Link(subject, False, PLAIN.outward)
 

@@ -32,6 +32,7 @@ from tidegate.keyservice.topic_keys import TIDY, TopicKeys
 from tidegate.net.control_command import typed
 from tidegate.net.control_socket import Command
 from tidegate.policy import Directory
+from tidegate.policy.identities import USER
 from tidegate.scope import Realm
 from tidegate.session import Site
 from tidegate.store.registry import Applied
@@ -87,6 +88,7 @@ class NodeKeys:
             service=lambda: self._service,
             capability=lambda request: self._node.authentication.capability_of(request, realm.site),
             turn=self._turn,
+            identity=lambda user: self._node.identities.table.id(USER, user),
         )
         self._tidying = asyncio.get_running_loop().create_task(self._tidy())
         if self._exchange is not None:

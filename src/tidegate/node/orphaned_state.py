@@ -38,7 +38,7 @@ class OrphanedState:
     def restore(self, scope: Scope, authentication: Authentication) -> None:
         """Gives a scope its sessions and retained messages, once, before anybody enters it.
 
-        A session whose owner is no more ends.
+        A session whose owner is no more ends. One whose owner was renamed meanwhile is theirs under the new name.
         """
         for message in self._retained.pop(scope.name, ()):
             scope.retained.restore(message)
