@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tidegate import wire
@@ -47,6 +48,7 @@ class World:
         authenticator: Authenticator | None = None,
         ingress: tuple[Stage, ...] = (),
         egress: tuple[Stage, ...] = (),
+        stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.now = 1000.0
         self.wall = 1_700_000_000.0
@@ -58,7 +60,13 @@ class World:
             on_open=self._open,
             random_id=lambda: f"auto-{len(self.scope.sessions)}",
         )
-        self.realm = Realm(node="n", site=self.site, authenticator=authenticator or Anybody(), rules=rules or RuleSet())
+        self.realm = Realm(
+            node="n",
+            site=self.site,
+            authenticator=authenticator or Anybody(),
+            rules=rules or RuleSet(),
+            stopwatch=stopwatch,
+        )
         self.scope = next(iter(self.realm.scopes.values()))
         if ingress or egress:
             self.scope.gate.enforce(ingress, egress)

@@ -26,6 +26,8 @@ from tidegate.routing import Group, Shares, Subscriptions
 from tidegate.session import Context, Grant, Link, Session
 from tidegate.topics import matches
 
+LONGEST = 0.005  # seconds that may be spent on the receivers of one plan if each takes long: see `Plan.postponed`
+COSTLY = 0.0001  # seconds that one takes then
 WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
 
 
@@ -41,7 +43,9 @@ class PlanCompiler:
         clock: Clock,
         fresh: Callable[[Session], bool],
         mode_revision: ModeRevision,
+        stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._stopwatch = stopwatch
         self.subscriptions = subscriptions
         self.shares = shares
         self.stages = stages
@@ -172,7 +176,13 @@ class PlanCompiler:
         by_session: dict[Session, list[Grant]] = {}
         for session, grant in matching:
             by_session.setdefault(session, []).append(grant)
-        for grants in by_session.values():
+        postponed: list[Grant] = []
+        begun = self._stopwatch()
+        for decided, grants in enumerate(by_session.values()):
+            spent = self._stopwatch() - begun
+            if spent > LONGEST and spent > decided * COSTLY and not grants[0].session.leaving:
+                postponed.append(combine(grants))
+                continue
             ways: list[PartialDecision] = []
             why: Deny | None = None
             for grant in grants:
@@ -196,7 +206,7 @@ class PlanCompiler:
             else:
                 conditional.append(tuple(ways))
         plan.targets, plan.conditional, plan.denied = tuple(targets), tuple(conditional), tuple(denied)
-        plan.deferred = tuple(deferred)
+        plan.deferred, plan.postponed = tuple(deferred), tuple(postponed)
 
     def _later(self, plan: Plan, grants: list[Grant], source: Known) -> tuple[PartialDecision, ...]:
         """What is left to ask of QoS 1 and 2 messages that wait for a better connection of a session.

@@ -70,6 +70,7 @@ class Gate:
         compiled: Callable[[Lane, Plan], None] = lambda lane, plan: None,
         mode_revision: ModeRevision | None = None,
         bound: int = PLAN_COST,
+        stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`fresh` brings a session's subject up to the rules; it returns False if the session may not stay.
 
@@ -94,6 +95,7 @@ class Gate:
             clock=clock,
             fresh=fresh,
             mode_revision=mode_revision or ModeRevision(),
+            stopwatch=stopwatch,
         )
         self.cache = PlanCache(
             clock,

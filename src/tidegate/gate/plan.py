@@ -59,6 +59,8 @@ class Plan:
     unwanted: int = 0  # sessions whose subscriptions alone say that they do not want it: nobody is told
     deferred: tuple[tuple[Deny, tuple[PartialDecision, ...]], ...] = ()
     """Sessions whose present connections are too weak, and that outlive them: QoS 1 and 2 wait for better ones."""
+    postponed: tuple[Grant, ...] = ()
+    """Of sessions that the plan says nothing of, because to decide for all would take too long: decided one by one."""
     denied: tuple[tuple[Link, Deny], ...] = ()
     failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
     local: bool = False  # some target does not want its own messages
@@ -166,12 +168,13 @@ class Plan:
     @property
     def idle(self) -> bool:
         """Nobody is there whom a message could reach."""
-        return not (self.targets or self.conditional or self.groups or self.deferred or self.hearing or self.unwanted)
+        receivers = self.targets or self.conditional or self.groups or self.deferred or self.postponed
+        return not (receivers or self.hearing or self.unwanted)
 
     @property
     def simple(self) -> bool:
         """Whatever it says is said before the message comes, and for everybody alike."""
-        return not (self.conditional or self.groups or self.deferred)
+        return not (self.conditional or self.groups or self.deferred or self.postponed)
 
     def settle(self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down.
@@ -181,7 +184,7 @@ class Plan:
         targets = self.targets
         conditional = self.conditional
         self.floor_properties = floor_properties
-        self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied)
+        self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied) + len(self.postponed)
         self.cost += sum(len(ways) for _, ways in self.deferred)
         self.cost += sum(1 + len(members) for _, members in self.groups)
         self.local = any(grant.no_local or grant.own for grant in targets) or any(
@@ -196,6 +199,7 @@ class Plan:
             or any(grant.session.row for grant in targets)
             or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
             or any(ways[0].session.row for _, ways in self.deferred)
+            or any(grant.session.row for grant in self.postponed)
         )
         sessions = [
             *(grant.session for grant in targets),

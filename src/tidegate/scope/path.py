@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, passed, undecided
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, passed, undecided
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
@@ -36,6 +36,7 @@ from tidegate.policy.control_topics import KEYS
 from tidegate.scope.deferring import Deferring
 from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Emission, Made, Monitoring
+from tidegate.scope.postponing import PIECE, Postponing
 from tidegate.scope.protection import Keyring, Protector
 from tidegate.session import Connection, Delivery, Grant, Journal, Later, Link, Message, Refusal, Session
 from tidegate.topics import matches
@@ -393,6 +394,7 @@ class Egress:
         self._stopwatch = stopwatch
         self.fresh = scope.subjects.fresh
         self.deferring = Deferring(scope)
+        self._postponing = Postponing(scope, stopwatch)
         self.stream, self.too_weak = self.deferring.stream, self.deferring.too_weak
         self.listened = monitoring.listened
         self.caught_up = monitoring.states.caught_up
@@ -418,9 +420,15 @@ class Egress:
             )
         reached = len(plan.targets) + plan.unwanted
         begun = self._stopwatch() if plan.conditional else 0.0
+        postponed: list[Grant] = []
         for ways in plan.conditional:
             session = ways[0].session
             if seen is not None and (session, message.output) in seen:
+                continue
+            if not session.leaving and (postponed or self._stopwatch() - begun > PIECE):
+                postponed.append(combine([way.grant for way in ways if way.grant is not None]))
+                if seen is not None:
+                    seen.add((session, message.output))
                 continue
             verdict = passed(ways, message)
             if isinstance(verdict, Deny):
@@ -442,7 +450,14 @@ class Egress:
                 self.scope.delivered(session, message)
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
         if plan.conditional:
-            self.site.effort += int((self._stopwatch() - begun) * 1e6)  # whoever publishes pays for what it is asked
+            spent = self._stopwatch() - begun  # whoever publishes pays for what it is asked, also later
+            share = len(plan.conditional) / (len(plan.conditional) - len(postponed) or 1)
+            self.site.effort += int(spent * share * 1e6)
+        for grant in plan.postponed:
+            if seen is None or _first(seen, grant.session, message):
+                postponed.append(grant)
+        if postponed:
+            reached += self._postponing.postpone(postponed, message, source)
         for weak, ways in plan.deferred:
             reached += self.deferring.defer(weak, ways, message, source, seen)
         for group, members in plan.groups:

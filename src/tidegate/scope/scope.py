@@ -83,6 +83,7 @@ class Scope:
             foreign=foreign,
             compiled=self._compiled,
             mode_revision=shift,
+            stopwatch=stopwatch,
         )
         self.gate.counts_denied = audit is not NOBODY
         site.on_alarm.append(self.gate.cache.tick)

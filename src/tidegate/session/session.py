@@ -71,6 +71,7 @@ class Session(DeliveryQueue):
         "out",
         "outward",
         "overdue",
+        "postponed",
         "principal",
         "shares",
         "shut",
@@ -102,6 +103,7 @@ class Session(DeliveryQueue):
         self.write: Callable[[bytes], None] = _nowhere
         self.out: list[bytes] = Shut()
         self.shut = True
+        self.postponed = False  # QoS 0 messages wait to be decided: others do not overtake them
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
         self.incoming: dict[int, unreleased.Unreleased] | None = None  # QoS 2: what waits for PUBREL
@@ -183,6 +185,7 @@ class Session(DeliveryQueue):
     def detach(self) -> None:
         """The connection is gone. What was on its way stays owed."""
         self.connection = None
+        self.postponed = False
         self.readmit()
         if self._queue and not all(delivery.qos for delivery in self._queue):
             # QoS 0 does not wait for the client to come back
@@ -281,7 +284,10 @@ class Session(DeliveryQueue):
                     self.offer(delivery, shown or message)
                 return
         if not qos:
-            self._send_unacknowledged(shown or message, retain, ids)
+            if self.postponed:
+                self.postpone(Delivery(message, 0, retain, ids, group))
+            else:
+                self._send_unacknowledged(shown or message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
         room = self.window > 0 and (self.flying < self.site.limits.free_bytes or self.may_fly())
@@ -298,6 +304,11 @@ class Session(DeliveryQueue):
             self._transmit(delivery, shown or message)
         else:
             self._wait(delivery)
+
+    def postpone(self, delivery: Delivery) -> None:
+        """Owes it something that is not decided yet: that is done when it is sent. Whoever calls sees to `pump`."""
+        self.postponed = self.postponed or not delivery.qos
+        self._wait(delivery)
 
     def defer(self, delivery: Delivery) -> None:
         """It waits: this connection is too weak for it, or for one before it of the same publisher and topic."""
@@ -476,7 +487,7 @@ class Session(DeliveryQueue):
                     self.defer(delivery)
                 else:
                     self._replace(queue, delivery)
-            elif not delivery.qos:  # it waited for monitors that are gone
+            elif not delivery.qos:  # it was postponed, or waited for monitors that are gone
                 shown = None if delivery.overheard else self.decider.permits(self, delivery)
                 if isinstance(shown, Message):
                     self._send_unacknowledged(shown, delivery.retain, delivery.ids)
@@ -488,6 +499,8 @@ class Session(DeliveryQueue):
                 self.decider.hand_on(delivery)
             else:
                 self._unstore(delivery)
+        if not queue:
+            self.postponed = False
         if self.lagging and not self.behind:
             self.decider.caught_up(self)
 

@@ -1,0 +1,75 @@
+"""Many receivers of one message whose rules take long: some are decided later, and nobody is told anything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from pure import End, World
+from scope.spaces import got, say
+from tidegate.gate import RuleSet
+from tidegate.policy import Preference, Preferences
+from tidegate.predicate import compile
+from tidegate.scope import postponing
+from tidegate.wire import Publish, Pubrel, encode
+
+RECEIVERS = 20
+
+
+class Slow(World):
+    """A node on which each look at the stopwatch takes a tenth of a piece of work."""
+
+    def __init__(self, when: str) -> None:
+        self.shown = 0.0
+        preference = Preference(id="p", user="mary", topic="#", when=compile(when))
+        super().__init__(rules=RuleSet(preferences=Preferences([preference])), stopwatch=self._look)
+
+    def _look(self) -> float:
+        self.shown += postponing.PIECE / 10
+        return self.shown
+
+
+def receivers(world: World, qos: int) -> list[End]:
+    ends = [world.peer(f"c{number}", username=f"user{number}") for number in range(RECEIVERS)]
+    for end in ends:
+        end.subscribe("#", qos)
+    return ends
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_all_get_it_in_order_and_those_who_may_not_do_not(qos: int) -> None:
+    world = Slow("o.payload.level > 1 && s.user != 'user7' && s.user != 'user17'")
+    ends = receivers(world, min(qos, 1))
+    mary = world.peer("m", username="mary")
+    for number in range(1, 5):
+        say(mary, "t", b'{"level": %d}' % number, qos=qos)
+        if qos == 2:
+            mary.send(Pubrel(packet_id=7))
+    for _ in range(50):
+        world.turn()
+    for number, end in enumerate(ends):
+        wanted = [] if number in (7, 17) else [("t", b'{"level": %d}' % level) for level in (2, 3, 4)]
+        assert got(end) == wanted, number
+
+
+def test_one_turn_decides_only_for_some() -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 0)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
+    reached = sum(bool(end.connection.session.out) for end in ends)
+    assert 0 < reached <= RECEIVERS // 2
+    for _ in range(50):
+        world.turn()
+    assert all(got(end) == [("t", b'{"level": 2}')] for end in ends)
+
+
+def test_a_change_of_rules_counts_for_whom_is_decided_later() -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 1)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=1, packet_id=1), mary.version))
+    nobody = Preference(id="p", user="mary", topic="#", when=compile("false"))
+    world.realm.change(RuleSet(preferences=Preferences([nobody])))
+    for _ in range(50):
+        world.turn()
+    assert 0 < sum(len(got(end)) for end in ends) <= RECEIVERS // 2
