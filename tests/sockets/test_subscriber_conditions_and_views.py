@@ -30,6 +30,7 @@ from sockets.acts import (
 from sockets.wild import FUNCTIONS
 from tidegate import wire
 from tidegate.gate import views
+from tidegate.policy import views as policy_views
 from tidegate.scope.subscribing import WHERE_SUBSCRIPTIONS
 
 PART: Section = {"id": "part", "topic": "t", "for": "user:alice", "keep": ["/a"]}
@@ -493,3 +494,19 @@ async def test_what_conditions_read_of_a_message(tmp_path: Path, when: str, payl
         await alice.subscribe("t")
         await say(mary, "t", payload)
         assert await payloads(alice) == ([payload] if passes else [])
+
+
+@on_uvloop
+async def test_content_is_taken_apart_once(tmp_path: Path) -> None:
+    """Else a publisher's table with a row for each of many receivers holds everybody up for seconds."""
+    async with door(tmp_path) as node:
+        receivers = [await come(node, None, client=f"r{number}") for number in range(5)]
+        for receiver in receivers:
+            await receiver.subscribe("parts", qos=1)
+        before = policy_views._document.cache_info().misses
+        content = json.dumps({f"p{number}": number for number in range(5)}).encode()
+        table = json.dumps({f"client:r{number}": [f"/p{number}"] for number in range(5)})
+        await say(await come(node, "mary"), "parts", content, ("view", table))
+        for number, receiver in enumerate(receivers):
+            assert await payloads(receiver) == [b'{"p%d":%d}' % (number, number)]
+        assert policy_views._document.cache_info().misses - before == 1  # and not once for each view

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -96,17 +97,22 @@ class View:
             return payload
         if not self.keep or len(payload) > limit:
             return None
-        try:
-            document = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            return None
-        left = pointers.kept(document, self._tree)
+        left = pointers.kept(_document(payload), self._tree)
         if pointers.hidden(left):
             return None
         try:
             return orjson.dumps(left)
         except orjson.JSONEncodeError:
             return None  # it is nested deeper than can be written
+
+
+@lru_cache(maxsize=1)
+def _document(payload: bytes) -> Any:
+    """Content taken apart, once for all views of a message; None, of which nothing is left, if it is no JSON."""
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
 
 
 ALL: Final = View(None)
