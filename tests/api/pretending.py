@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -291,10 +292,12 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 
 @contextlib.asynccontextmanager
-async def hosting(control: Path, port: int, *, data: Path | None = None, **limits: Any) -> AsyncIterator[Server]:
+async def hosting(
+    control: Path, port: int, *, data: Path | None = None, tls: ssl.SSLContext | None = None, **limits: Any
+) -> AsyncIterator[Server]:
     """The application, for the node behind `control`."""
     chosen = {"rate": 1e6, "address_rate": 1e6, "max_body": 64 << 10, "timeout": PATIENCE, **limits}
-    server = Server(Application(Serving(control=control, data=data, **chosen)))
+    server = Server(Application(Serving(control=control, data=data, **chosen)), tls)
     with _listening(port) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:

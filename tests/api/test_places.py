@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from api.pretending import Api, served
 from harness import PATIENCE
 from tidegate.api.channel import PLACES, WAITING
+from tidegate.api.places import KEPT
 
 Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SLOW = b"PUT /policies/p HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nContent-Type: application/json\r\n\r\n{"
@@ -32,9 +35,11 @@ async def flood(api: Api, count: int, sent: bytes = b"") -> AsyncIterator[list[O
             writer.close()
 
 
-async def asked(api: Api, path: str, token: str | None = None) -> tuple[int, bytes]:
+async def asked(
+    api: Api, path: str, token: str | None = None, *, tls: ssl.SSLContext | None = None
+) -> tuple[int, bytes]:
     """Over a connection of its own: the status, and everything else."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port, ssl=tls)
     authorization = "" if token is None else f"Authorization: Bearer {token}\r\n"
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{authorization}\r\n".encode())
     async with asyncio.timeout(PATIENCE):
@@ -58,6 +63,29 @@ async def test_connections_that_hold_all_places(tmp_path: Path, sent: bytes, pla
             writer.close()
         async with asyncio.timeout(PATIENCE):
             while (await asked(api, "/policies", "auditor"))[0] != 200:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("places", [{"address_connections": 5}, {"max_connections": 5}])
+async def test_handshakes_that_hold_all_places(tmp_path: Path, places: dict[str, int]) -> None:
+    """They have the places of connections: those of whoever begins many and ends none are bounded, too."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    async with served(tmp_path, tls=server, **places) as api, flood(api, 60) as opened:
+        over = [reader for reader, _ in opened[5:-KEPT]]
+        async with asyncio.timeout(PATIENCE):
+            for reader in over:
+                assert await reader.read() == b""
+        assert (await asked(api, "/health/live", tls=client))[0] == 200
+        assert (await asked(api, "/policies", "admin", tls=client))[0] == 200
+        assert (await asked(api, "/policies", "auditor", tls=client))[0] == 503
+        assert not any(reader.at_eof() for reader, _ in opened[:5])
+        for _, writer in opened:
+            writer.close()
+        async with asyncio.timeout(PATIENCE):
+            while (await asked(api, "/policies", "auditor", tls=client))[0] != 200:
                 await asyncio.sleep(0.01)
 
 

@@ -3,7 +3,7 @@
 A connection that finds no ordinary place is given a kept one. There only a health check or a request of an
 administrator is answered as usual; others are told to come again, and after any answer the connection is closed. A kept
 place is for somebody with a request: if all are taken, whoever has been in one for longest without sending the head of
-a request loses it.
+a request loses it. With TLS a connection has its place before the handshake.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from tidegate.addresses import network
 from tidegate.api.app import Application
 from tidegate.api.places import Places
 from tidegate.api.problems import MEDIA_TYPE, Kind, Problem
+from tidegate.api.tls_server import TlsServer
 from tidegate.net.crl import RevocationFile
 from tidegate.node.http import Serving, tls_context
 from tidegate.session import Bucket
@@ -123,16 +124,19 @@ class Server(uvicorn.Server):
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         assert sockets is not None
-        tls: dict[str, Any] = {"ssl": self._tls, "ssl_handshake_timeout": HEAD} if self._tls else {}
         application = self._application
         ordinary = partial(self._protocol, application.places, application.asgi, application.asgi_kept)
         few = Places(METRICS_CONNECTIONS, METRICS_CONNECTIONS)
         metrics = partial(self._protocol, few, application.metrics, application.metrics)
-        self.servers = [await loop.create_server(ordinary, sock=sockets[0], **tls)]
+        if self._tls is None:
+            self.servers = [await loop.create_server(ordinary, sock=sockets[0])]
+        else:
+            door: Any = TlsServer(sockets[0], self._tls, ordinary, patience=HEAD)
+            self.servers = [door]
         self.servers += [await loop.create_server(metrics, sock=one) for one in sockets[1:]]
         self.started = True
 
-    def _protocol(self, places: Places, app: ASGIApp, kept: ASGIApp) -> asyncio.Protocol:
+    def _protocol(self, places: Places, app: ASGIApp, kept: ASGIApp) -> _Protocol:
         """For a new connection. `kept`: the application for one that finds no ordinary place."""
         made = _Protocol(self.config, self.server_state, self.lifespan.state)
         made.patience = self._timeout
@@ -161,10 +165,28 @@ class _Protocol(H11Protocol):
     lines: Bucket
     """Log lines about those who are refused."""
     _waiting: asyncio.TimerHandle | None = None
+    _handshake: asyncio.Task[None] | None = None
+    """It has a place since that began."""
+
+    # -- tls_server.Entering
+
+    @property
+    def protocol(self) -> asyncio.Protocol:
+        return self
+
+    def enter(self, address: str, handshake: asyncio.Task[None] | None) -> None:
+        self._handshake = handshake
+        self.app = self.apps[self.places.enter(self, network(address))]
+
+    def failed(self) -> None:
+        self.places.left(self)
+
+    # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app = self.apps[self.places.enter(self, network(self.client[0] if self.client else ""))]
+        if self._handshake is None:
+            self.enter(self.client[0] if self.client else "", None)
         if transport.is_closing() or not self.check_certificate():
             return
         line = transport.get_extra_info("socket")
@@ -195,7 +217,10 @@ class _Protocol(H11Protocol):
             self._heard()
 
     def leave(self) -> None:
-        self.transport.abort()
+        if self._handshake is not None:
+            self._handshake.cancel()
+        if self.transport is not None:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.places.left(self)

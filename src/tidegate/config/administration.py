@@ -62,9 +62,11 @@ class Http(Section):
     """Where `/metrics` alone is served, unencrypted and without a token, such as `http://127.0.0.1:9101`. Default: only
     at `url`, with a token."""
     max_connections: Count = Field(default=512, ge=1, le=100_000)
-    """Connections at a time. Health checks and administrators are let in all the same."""
+    """Connections at a time, also those in a TLS handshake. Health checks and administrators are let in all the
+    same."""
     address_connections: Count = Field(default=128, ge=1, le=100_000)
-    """Connections at a time from one address. Health checks and administrators are let in all the same."""
+    """Connections at a time from one address, also those in a TLS handshake. Health checks and administrators are let
+    in all the same."""
     rate: Rate = Field(default=50.0, gt=0, le=1e6)
     """Requests per second with one token; more are refused for a while."""
     address_rate: Rate = Field(default=100.0, gt=0, le=1e6)
