@@ -329,3 +329,21 @@ def test_a_preference_survives_another_node_as_it_was() -> None:
 def test_data_that_is_none_is_malformed(data: object) -> None:
     with pytest.raises(MalformedPacket):
         Preferences.decode(data)
+
+
+def test_many_of_one_owner_share_what_they_may_cost() -> None:
+    costly = "o.payload.a.exists(x, x > 100)"
+    seen = {"o": {"payload": {"a": [*range(30), 101]}}, "s": {}, "e": {}, "p": {}}
+
+    def granted(count: int) -> bool:
+        rows = [Preference(id=f"u{at}", user="mary", topic="#", when=compile(costly)) for at in range(count)]
+        rows.append(Preference(id="other", user="bob", topic="#", when=compile(costly)))
+        when = Preferences(rows).preferences[0].when
+        assert when is not None
+        try:
+            return when(seen)
+        except PredicateFailed:
+            return False
+
+    assert granted(10)
+    assert not granted(1000)

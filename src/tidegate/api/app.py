@@ -47,6 +47,7 @@ from tidegate.node.http import Serving
 TITLE: Final = "Tidegate"
 VERSION: Final = "1"  # of this interface, not of the program
 _ABOUT: Final = "Administration, analysis and operation of a Tidegate node. Send `Authorization: Bearer TOKEN`."
+_DOCUMENTS: Final = documents.router({PIPELINE: WAYS})  # made once, as those of the other modules: it takes long
 
 
 class Application:
@@ -108,7 +109,7 @@ def _fastapi(whole: Application) -> FastAPI:
     about = _describe(app)
     modules = (me, tokens, consumers, keys, sources, analysis, audit, pipeline, health, docs)
     first = (keys.direct, links.router)  # before routes with an id in their place
-    for router in (*first, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
+    for router in (*first, _DOCUMENTS, *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
     access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
     app.add_exception_handler(Problem, _problem)

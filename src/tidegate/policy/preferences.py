@@ -14,8 +14,9 @@ Invariants
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidegate import topics
@@ -30,6 +31,10 @@ from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError
 ANY_SCOPE: Final = "*"
 BUDGET: Final = 500
 """Operations of one evaluation, some 50 µs: an owner may have many, and each receiver asks all that match."""
+TOGETHER: Final = 10_000
+"""Operations that all of one owner may cost together, for one receiver."""
+LEAST: Final = 50
+"""But each may cost as much: a comparison or two."""
 MAX_TRAVELLING: Final = 256
 """Preferences of one owner that may travel."""
 Conditions = MutableMapping[str, Predicate | str]
@@ -163,12 +168,25 @@ class _Residual:
         return Refuse(", ".join(each.id for each in self._all), reasons or None)
 
 
+def _sharing(preferences: tuple[Preference, ...]) -> tuple[Preference, ...]:
+    """The same, where those of an owner who has many share what all of them may cost."""
+    counts = Counter(each.user for each in preferences)
+    if not counts or max(counts.values()) * BUDGET <= TOGETHER:
+        return preferences
+    return tuple(
+        each
+        if each.when is None or counts[each.user] * BUDGET <= TOGETHER
+        else replace(each, when=each.when.limited(max(LEAST, TOGETHER // counts[each.user])))
+        for each in preferences
+    )
+
+
 class Preferences:
     """All preferences of the people of one domain, as one immutable set. `domains` is what that domain believes of
     others, wherever the set is."""
 
     def __init__(self, preferences: Iterable[Preference], *, domain: str = "", domains: Domains = NO_DOMAINS) -> None:
-        self.preferences = tuple(preferences)
+        self.preferences = _sharing(tuple(preferences))
         self.domain = domain
         self.domains = domains
         self._by_user: dict[str, list[Preference]] = {}

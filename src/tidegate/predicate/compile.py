@@ -47,6 +47,10 @@ class Predicate:
         if len(text) > LONG_TEXT:
             self._make()
 
+    def limited(self, budget: int) -> Predicate:
+        """The same, which may cost at most so much."""
+        return self if budget >= self._budget else Predicate(self._node, self.text, budget)
+
     def __call__(self, env: Env) -> bool:
         # hot: one generated function; everything below only after an error
         try:
