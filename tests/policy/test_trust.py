@@ -12,7 +12,17 @@ from cryptography.x509.oid import NameOID
 
 from tidegate.errors import ConfigError
 from tidegate.policy.levels import Levels, Transport
-from tidegate.policy.trust import By, Close, Degraded, Otherwise, Trust, Trusted, fingerprint, judged
+from tidegate.policy.trust import (
+    By,
+    Close,
+    Degraded,
+    Otherwise,
+    Trust,
+    Trusted,
+    common_name,
+    fingerprint,
+    judged,
+)
 
 KEY = Ed25519PrivateKey.generate()
 
@@ -125,3 +135,11 @@ def test_errors_say_what_is_wrong(by: By, text: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Trust(by, [text])
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [("CN=b", "b"), ("CN=b,O=x", "b"), (r"O=x\,CN=b,CN=evil", "evil"), ("CN=a+O=x", "a"), ("O=x", ""), ("CN=a,CN=b", "")],
+)
+def test_the_name_of_a_node_is_the_one_common_name_of_its_certificate(subject: str, name: str) -> None:
+    assert common_name(certificate(subject)) == name

@@ -139,7 +139,7 @@ class Cable:
         self.run()
 
     def _peer(self, node: Node) -> Peer:
-        return Peer(subject=f"CN={node.name}", level=self.level, facts=self.facts)
+        return Peer(subject=f"CN={node.name}", name=node.name, level=self.level, facts=self.facts)
 
     def run(self) -> None:
         """Carries what both have to say until nobody says anything more."""

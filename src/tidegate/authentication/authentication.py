@@ -35,7 +35,7 @@ from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
-from tidegate.policy.trust import By, Trust, is_fingerprint, subject_text
+from tidegate.policy.trust import By, Trust, common_name, is_fingerprint, subject_text
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.node_links import Peer
@@ -144,10 +144,10 @@ class Authentication:
                 client=packet.client_id,
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
-        elif (common_name := _common_name(connection, transport)) is not None:
-            user_name = common_name if common_name in users and not self._self_registered(common_name) else None
-            principal = f"user:{user_name}" if user_name else f"{CERTIFICATE}{common_name}"
-            if (outdated := self._outdated(connection, common_name)) is not None:
+        elif (certified := _certified_name(connection, transport)) is not None:
+            user_name = certified if certified in users and not self._self_registered(certified) else None
+            principal = f"user:{user_name}" if user_name else f"{CERTIFICATE}{certified}"
+            if (outdated := self._outdated(connection, certified)) is not None:
                 answer(outdated)
             else:
                 answer(self._admitted(connection, packet, token, transport, principal, user_name, certified=True))
@@ -195,12 +195,13 @@ class Authentication:
         if not transport.trusted:
             return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
         try:
-            subject = subject_text(shown.der)
+            subject, name = subject_text(shown.der), common_name(shown.der)
         except ValueError as error:
             return Refused(text=f"its certificate cannot be read: {error}")
         levels = self.built.rules.levels
         return Peer(
             subject=subject,
+            name=name,
             certificate=shown.der,
             address=connection.address,
             listener=transport.listener,
@@ -299,7 +300,7 @@ class Authentication:
 
     def _certificate_name(self, connection: Connection) -> str | None:
         transport = self._transport(connection)
-        return None if isinstance(transport, Refused) else _common_name(connection, transport)
+        return None if isinstance(transport, Refused) else _certified_name(connection, transport)
 
     def capability_of(self, request: capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
         """What a user shows who asks for a topic key over HTTP; None: nothing, and nothing is needed."""
@@ -474,7 +475,7 @@ def _encryption(transport: Transport) -> dict[str, str]:
     return {"version": transport.tls_version, "cipher": transport.tls_cipher or ""}
 
 
-def _common_name(connection: Connection, transport: Transport) -> str | None:
+def _certified_name(connection: Connection, transport: Transport) -> str | None:
     """The name in the certificate that it showed, unless that does not count because the peer is degraded."""
     tls = connection.certificate
     if tls is None or not tls["certificate"] or transport.degraded:

@@ -24,9 +24,8 @@ from tidegate.keys.signing import Signer, signed_by
 from tidegate.lazy import exceptions, serialization, x509
 from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
 from tidegate.policy.identities import USER
-from tidegate.policy.trust import subject_text
+from tidegate.policy.trust import common_name
 from tidegate.scope.foreign_preferences import ROOM as SETS
-from tidegate.scope.node_links import common_name
 
 if TYPE_CHECKING:
     from tidegate.node.node import Node
@@ -92,7 +91,7 @@ class PreferencesAbroad:
         """For which domain a signer speaks; None: it has not signed this, or speaks for nobody."""
         if not self._issued(signer) or not signed_by(signer, signed, signature):
             return None
-        name = common_name(subject_text(signer))
+        name = common_name(signer)
         domains = self._node.realm.rules.domains
         return next((domain for domain, known in domains.items() if name in known.nodes), None)
 

@@ -94,6 +94,12 @@ def subject_text(der: bytes) -> str:
     return x509.load_der_x509_certificate(der).subject.rfc4514_string()
 
 
+def common_name(der: bytes) -> str:
+    """The name of whom a verified certificate is made out to; empty if it has none, or several."""
+    names = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
+    return str(names[0].value) if len(names) == 1 else ""
+
+
 def fingerprint(der: bytes) -> str:
     """SHA-256 of a certificate, in hexadecimal."""
     return hashlib.sha256(der).hexdigest()

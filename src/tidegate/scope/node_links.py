@@ -66,7 +66,8 @@ class Peer:
     """The node at the other end of a connection, as its certificate proves it, and how well the connection is
     protected."""
 
-    subject: str  # of its certificate, RFC 4514; empty: it showed none
+    subject: str  # of its certificate, RFC 4514
+    name: str  # the common name there; empty: it has none, or several
     certificate: bytes | None = None  # DER
     address: str = ""
     listener: str = ""
@@ -186,7 +187,7 @@ class LinkEnd:
         session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
         session.generation = self.site.generation
         # a name that this domain had before means its people: see `Attributes`
-        self.plans.domains = frozenset() if peer is None else spoken_for(peer.subject, rules.domains) - rules.formerly
+        self.plans.domains = frozenset() if peer is None else spoken_for(peer.name, rules.domains) - rules.formerly
         self.scope.path.monitoring.states.attach(session)
 
     def route(self) -> None:
@@ -239,6 +240,8 @@ class LinkEnd:
         greeting = Greeting.read(packet.properties.user_properties)
         if greeting is None:
             return "the other side is no Tidegate node, or speaks another version"
+        if greeting.link != f"{self.link.far}->{self.link.near}":
+            return f"the other side answers for another link, {greeting.link[:100]}"
         self._attach(connection, peer, greeting, packet.properties)
         return ""
 
@@ -415,19 +418,9 @@ class NodeLinks:
         session.restore(record.deliveries)
 
 
-def spoken_for(peer: str, domains: Domains) -> frozenset[str]:
-    """The domains whose people a node may speak of, by the subject of its certificate."""
-    name = common_name(peer)
+def spoken_for(name: str, domains: Domains) -> frozenset[str]:
+    """The domains whose people a node may speak of, by the name in its certificate."""
     return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
-
-
-def common_name(subject: str) -> str:
-    """The name of a node in the subject of its certificate."""
-    for part in subject.split(","):
-        key, _, value = part.strip().partition("=")
-        if key.upper() == "CN":
-            return value
-    return ""
 
 
 def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
