@@ -139,7 +139,14 @@ def test_errors_say_what_is_wrong(by: By, text: str, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("subject", "name"),
-    [("CN=b", "b"), ("CN=b,O=x", "b"), (r"O=x\,CN=b,CN=evil", "evil"), ("CN=a+O=x", "a"), ("O=x", ""), ("CN=a,CN=b", "")],
+    [
+        ("CN=b", "b"),
+        ("CN=b,O=x", "b"),
+        (r"O=x\,CN=b,CN=evil", "evil"),
+        ("CN=a+O=x", "a"),
+        ("O=x", ""),
+        ("CN=a,CN=b", ""),
+    ],
 )
 def test_the_name_of_a_node_is_the_one_common_name_of_its_certificate(subject: str, name: str) -> None:
     assert common_name(certificate(subject)) == name

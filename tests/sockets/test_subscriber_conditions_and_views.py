@@ -439,7 +439,8 @@ async def test_an_error_in_a_preference_counts_as_false(tmp_path: Path, when: st
         await say(mary, "bad", BODY, retain=True)
         await say(mary, "good", BODY, retain=True)
         await alice.subscribe("#")
-        assert [m.topic for m in await inbox(alice)] == ["good"]
+        assert (await alice.message()).topic == "good"
+        assert await inbox(alice) == []
 
 
 @pytest.mark.parametrize("when", [text for text in BROKEN if "s." not in text])

@@ -32,6 +32,7 @@ PROTOCOL = "protocol"  # somebody does not speak MQTT
 
 log = structlog.get_logger("tidegate.audit")
 SERIES = 200  # pairs of a stage and a rule that are counted by themselves: clients choose the names of some rules
+OF_PUBLISHERS = "rule:*"
 OTHERS = "others"
 ADDRESSES = 10_000  # whose refused connections are limited; the least recently seen are forgotten
 BURST = 10.0  # seconds of the rate of an address that may come at once
@@ -115,7 +116,8 @@ class DecisionLog:
 
     def _count(self, stage: str, rule: str, times: int) -> None:
         by_rule = self.by_rule
-        key = (stage, rule)
+        # those of publishers are one: they choose the names, and who reads metrics is not to learn who has some
+        key = (stage, OF_PUBLISHERS if rule.startswith("rule:") else rule)
         if key not in by_rule and len(by_rule) >= SERIES:
             key = (stage, OTHERS)
         by_rule[key] = by_rule.get(key, 0) + times

@@ -518,7 +518,9 @@ class Egress:
 
     def permits(self, session: Session, delivery: Delivery) -> Message | Later | None:
         """Steps 6 to 10 for a delivery that waited: what of it may be sent now (session.Decider)."""
+        begun = self._stopwatch()
         verdict, message = self._decided(session, delivery), delivery.message
+        self.site.effort += int((self._stopwatch() - begun) * 1e6)
         if delivery.qos and self.deferring.keeps(verdict, session, delivery):
             return Later.LATER
         return self._audited(session, message, verdict)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 NEVER = 0xFFFFFFFF
+PIECE = 1000  # microseconds that deciding what waits may take at once
 PUBREL = b"\x62\x02"
 
 
@@ -73,6 +74,7 @@ class Session(DeliveryQueue):
         "overdue",
         "postponed",
         "principal",
+        "pumping",
         "shares",
         "shut",
         "subject",
@@ -103,6 +105,7 @@ class Session(DeliveryQueue):
         self.write: Callable[[bytes], None] = _nowhere
         self.out: list[bytes] = Shut()
         self.shut = True
+        self.pumping = False  # what waits is looked at in pieces, and there is more
         self.postponed = False  # QoS 0 messages wait to be decided: others do not overtake them
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
@@ -461,15 +464,30 @@ class Session(DeliveryQueue):
         else:
             self._append(frame)
 
+    def _pump_later(self) -> None:
+        """Deciding what waits has taken long: the rest is looked at when others had a turn."""
+        if not self.pumping:
+            self.pumping = True
+            self.site.unfinished.append(self._pump_on)
+
+    def _pump_on(self) -> bool:
+        self.pumping = False
+        self.pump()
+        return False
+
     def pump(self) -> None:
         """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
         self.decider.fresh(self)  # its monitors and its level may be others by now
         if self.deferred is not None and self.deferred.link is not self.outward:
             self.readmit()
             self._set_direct()
+        enough = self.site.effort + PIECE
         again = self._again
         if again:
             while again and self.window > 0 and not self.shut:
+                if self.site.effort > enough:
+                    self._pump_later()
+                    break
                 self._resend(again.popleft())
             self._set_direct()
         if again:
@@ -477,6 +495,9 @@ class Session(DeliveryQueue):
         queue = self._queue
         most = self.site.limits.queue_bytes
         while queue and self.window > 0 and self.flying < most and not self.shut:
+            if self.site.effort > enough:
+                self._pump_later()
+                return
             delivery = self._take(queue)
             if self._stale(delivery):
                 self._unstore(delivery)
