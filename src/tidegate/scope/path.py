@@ -38,8 +38,9 @@ from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Emission, Made, Monitoring
 from tidegate.scope.postponing import PIECE, Postponing
 from tidegate.scope.protection import Keyring, Protector
+from tidegate.scope.seen import Seen, first
+from tidegate.scope.subscribing import matching
 from tidegate.session import Connection, Delivery, Grant, Journal, Later, Link, Message, Refusal, Session
-from tidegate.topics import matches
 from tidegate.wire import NONE, Properties, Reason
 
 if TYPE_CHECKING:
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
 
 Events = tuple[tuple[Plan, Message], ...]
 """Messages on their way, each with the plan it follows."""
-
-Seen = set[tuple[object, int]]
-"""Who has been delivered a message that could reach them more than once, with its output number."""
 
 NO_ROOM: Final = Deny(step=Step.JOURNAL, rule="storage", reason=Reason.QUOTA_EXCEEDED)
 """Nothing can be made safe at the moment: the publisher sends it again later."""
@@ -104,7 +102,7 @@ class Path:
             return NO_ROOM
         if plan.sealing is None:
             return message
-        kept = _copy(message)
+        kept = message.copied()
         why = self._seal(plan, kept, source.inward)
         return kept if why is None else why
 
@@ -205,7 +203,7 @@ class Path:
         """Whether a message could be written, before anything happens to it: step 1, and that it comes sealed."""
         why = self.write(plan, message, link)
         if why is None and plan.sealing is not None and plan.sealing.end_to_end and not plan.monitored:
-            why = self._seal(plan, _copy(message), link)
+            why = self._seal(plan, message.copied(), link)
         return why
 
     def enter(
@@ -360,7 +358,7 @@ class Path:
             plan.passed += 1
         if message.retain:
             retained = self.scope.retained
-            if seen is not None and not _first(seen, (retained, message.topic), message):
+            if seen is not None and not first(seen, (retained, message.topic), message):
                 retained.came_over(message)
             elif self.scope.keepable(message):
                 retained.keep(message)
@@ -406,7 +404,7 @@ class Egress:
         for target in plan.targets:
             grant = target
             session = grant.session
-            if seen is not None and not _first(seen, session, message):
+            if seen is not None and not first(seen, session, message):
                 continue
             if session is source:
                 if grant.no_local:
@@ -454,7 +452,7 @@ class Egress:
             share = len(plan.conditional) / (len(plan.conditional) - len(postponed) or 1)
             self.site.effort += int(spent * share * 1e6)
         for grant in plan.postponed:
-            if seen is None or _first(seen, grant.session, message):
+            if seen is None or first(seen, grant.session, message):
                 postponed.append(grant)
         if postponed:
             reached += self._postponing.postpone(postponed, message, source)
@@ -588,7 +586,7 @@ class Egress:
             own = self.own(session, message)
             grants: list[Grant] = []
             shown = message
-            for grant in _matching(session, message.topic, group):
+            for grant in matching(session, message.topic, group):
                 if own and grant.no_local:
                     continue
                 verdict = self._decide(session, message, grant)
@@ -606,21 +604,3 @@ class Egress:
         """Whether a session's client has published the message."""
         publisher = self.scope.gate.attributes.context(message).subject
         return publisher.session == session.subject.session
-
-
-def _matching(session: Session, topic: str, group: tuple[str, str] | None) -> Iterator[Grant]:
-    """The subscriptions of a session that match a topic: those of its own, or of a shared subscription."""
-    for filter, grant in (session.subscriptions or {}).items():
-        if grant.group == group and matches(filter if group is None else group[1], topic):
-            yield grant
-
-
-def _copy(message: Message) -> Message:
-    return message.across(message.topic, message.qos, message.context, message.link, message.properties)
-
-
-def _first(seen: Seen, where: object, message: Message) -> bool:
-    """Whether nobody has delivered it there; from now on somebody has."""
-    before = len(seen)
-    seen.add((where, message.output))
-    return len(seen) > before

@@ -452,3 +452,10 @@ class Subscribing:
         verdict = self.scope.gate.grant(share(subscription.filter)[1], session.outward)
         # one that was held and is allowed now comes alive with its client: see `wake`
         self._hold(grant, self.scope.gate.rules.holds and (terms.held or isinstance(verdict, Deny)))
+
+
+def matching(session: Session, topic: str, group: tuple[str, str] | None) -> Iterator[Grant]:
+    """The subscriptions of a session that match a topic: those of its own, or of a shared subscription."""
+    for filter, grant in (session.subscriptions or {}).items():
+        if grant.group == group and matches(filter if group is None else group[1], topic):
+            yield grant

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING
 
 from tidegate.session.link import Link
 from tidegate.session.message import Delivery
 from tidegate.session.runtime import Limits
+
+if TYPE_CHECKING:
+    from tidegate.session.session import Session
 
 
 class Deferred:
@@ -61,3 +65,12 @@ class Deferred:
             if not self._streams[stream]:
                 del self._streams[stream]
             yield delivery
+
+
+def waits_behind(session: Session, deferred: Deferred, delivery: Delivery) -> bool:
+    """Whether one before it waits for a better connection; then it does, too."""
+    stream = session.decider.stream(delivery.message)
+    if not deferred.holds(stream):
+        return False
+    session.defer_in(stream, delivery, session.outward)
+    return True

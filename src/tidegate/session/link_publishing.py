@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
 from tidegate.session.connection import Connection
+from tidegate.session.crossing import cross
 from tidegate.session.host import Lane, Refusal, Route
 from tidegate.session.message import Message
 from tidegate.session.publishing import Publishing
@@ -65,7 +66,6 @@ class LinkPublishing(Publishing):
         """
         # hot: two look-ups and one append per target
         known, dirty = self._known, self.site.dirty
-        reader = self.connection.reader
         pos = taken = 0
         end = min(len(data), STRETCH)
         while pos + 4 < end and data[pos] == 0x30:
@@ -101,7 +101,13 @@ class LinkPublishing(Publishing):
                     dirty.append(target)
                 out.append(packet)
             if route.cross:
-                reader.cross(route, packet, len(packet) - len(payload) - len(name) - 1, len(packet) - len(payload) - 1)
+                cross(
+                    self.connection,
+                    route,
+                    packet,
+                    len(packet) - len(payload) - len(name) - 1,
+                    len(packet) - len(payload) - 1,
+                )
             route.passed += 1
             taken += 1
             pos = stop

@@ -10,7 +10,7 @@ It does not send: `session` does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from tidegate.session.deferred import Deferred
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 
+PIECE = 1000  # microseconds that deciding what waits may take at once
+
+
 class DeliveryQueue:
     """Deliveries of one session."""
 
@@ -35,6 +38,8 @@ class DeliveryQueue:
         "deferred",
         "flying",
         "pid",
+        "postponed",
+        "pumping",
         "queued_bytes",
         "row",
         "site",
@@ -57,6 +62,8 @@ class DeliveryQueue:
         self.stale_at = 0.0  # no look for expired messages in the queue before
         self.window = 0
         self.pid = 0
+        self.pumping = False  # what waits is looked at in pieces, and there is more
+        self.postponed = False  # QoS 0 messages wait to be decided: others do not overtake them
 
     @property
     def inflight(self) -> int:
@@ -182,6 +189,24 @@ class DeliveryQueue:
         self._count(1, size)
         if self.row and delivery.qos and not delivery.row:
             self.site.store.enqueue(self.row, delivery)
+
+    def postpone(self, delivery: Delivery) -> None:
+        """Owes it something that is not decided yet: that is done when it is sent. Whoever calls sees to `pump`."""
+        self.postponed = self.postponed or not delivery.qos
+        self._wait(delivery)
+
+    def _later(self, pump: Callable[[], None]) -> None:
+        """Deciding what waits has taken long: the rest is looked at when others had a turn."""
+        if self.pumping:
+            return
+        self.pumping = True
+
+        def piece() -> bool:
+            self.pumping = False
+            pump()
+            return False
+
+        self.site.unfinished.append(piece)
 
     def _take(self, queue: deque[Delivery]) -> Delivery:
         delivery = queue.popleft()

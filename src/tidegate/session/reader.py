@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from tidegate.errors import PacketError, ProtocolError
-from tidegate.session.host import LINKS, Lane, Route
+from tidegate.session.crossing import cross
+from tidegate.session.host import Lane
 from tidegate.session.other_protocols import spoken
 from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
 from tidegate.session.prices import (
@@ -54,7 +55,6 @@ from tidegate.wire import (
     Unsuback,
     Unsubscribe,
     decode,
-    encode_varint,
     frame,
     level,
 )
@@ -116,8 +116,7 @@ class Reader:
         self.unread: bytes | bytearray = b""
         self.need = 0  # how long `unread` has to be before it is worth looking at
         self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
-        self.ahead: Callable[[bytes], tuple[int, int]] | None = None
-        """Takes what a link carries that needs no decision: how many bytes and how many messages that was."""
+        self.ahead: Callable[[bytes], tuple[int, int]] | None = None  # takes what a link carries: see `link_publishing`
         self.payer = Payer()  # before login, that of its address
         self.head = 0  # bytes of an HTTP request that is not complete, which the shell keeps
         self.held = 0  # bytes of both that count as those of a client that has not logged in
@@ -185,7 +184,7 @@ class Reader:
                             site.dirty.append(target)
                         out.append(data)
                     if route.cross:
-                        self.cross(route, data, start, after)
+                        cross(self.connection, route, data, start, after)
                     route.passed += 1
                     site.publishes += 1
                     site.read += end
@@ -283,10 +282,8 @@ class Reader:
         elif site.waiting.heap:
             share = -1
         twice = share if self.payer.until > site.heavy_after else min(AMPLE, site.effort + LONG)
-        pos = 0
-        publishes = acknowledgements = counted = 0
-        if self.ahead is not None:
-            pos, publishes = self.ahead(data)
+        acknowledgements = counted = 0
+        pos, publishes = (0, 0) if self.ahead is None else self.ahead(data)
         fast: tuple[Session, ...] | None = None
         last = end - 1 if end - pos <= STRETCH else pos + STRETCH  # a frame that begins before it may be read
         while True:
@@ -327,7 +324,7 @@ class Reader:
                                     dirty.append(target)
                                 out.append(packet)
                             if route.cross:
-                                self.cross(route, packet, start - pos, after - pos)
+                                cross(connection, route, packet, start - pos, after - pos)
                             route.passed += 1
                         else:
                             if site.effort > share:
@@ -512,28 +509,6 @@ class Reader:
                 return index + 1 + length
             shift += 7
         return len(data) + 1
-
-    def cross(self, route: Route, whole: bytes, start: int, after: int) -> None:
-        """The same publish with other properties: those of 3.1.1 have none, those of 5.0 may be told something."""
-        dirty = self.site.dirty
-        name = whole[start:after]
-        payload = whole[after + 1 :] if self.v5 else whole[after:]
-        for block, targets in route.cross:
-            if block == LINKS:
-                source = self.connection.session
-                for link in targets:
-                    link.carry(name, payload, source)
-                continue
-            if block is None:
-                other = b"\x30%b%b%b" % (encode_varint(len(name) + len(payload)), name, payload)
-            else:
-                length = len(name) + len(block) + len(payload)
-                other = b"\x30%b%b%b%b" % (encode_varint(length), name, block, payload)
-            for target in targets:
-                out = target.out
-                if not out:
-                    dirty.append(target)
-                out.append(other)
 
     # -- the handshake -----------------------------------------------------------------------------------------
 

@@ -25,12 +25,12 @@ from tidegate.policy.brokering import PLAIN, Types
 from tidegate.policy.revocation import PeerCertificate
 from tidegate.session import unreleased
 from tidegate.session.decider import Decider, Later
-from tidegate.session.deferred import Deferred
+from tidegate.session.deferred import waits_behind
 from tidegate.session.frames import Parts, TopicAliases, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link
 from tidegate.session.message import RELEASED, SENT, Delivery, Message
-from tidegate.session.queue import DeliveryQueue
+from tidegate.session.queue import PIECE, DeliveryQueue
 from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
 from tidegate.session.timers import Timer
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 NEVER = 0xFFFFFFFF
-PIECE = 1000  # microseconds that deciding what waits may take at once
 PUBREL = b"\x62\x02"
 
 
@@ -72,9 +71,7 @@ class Session(DeliveryQueue):
         "out",
         "outward",
         "overdue",
-        "postponed",
         "principal",
-        "pumping",
         "shares",
         "shut",
         "subject",
@@ -105,8 +102,6 @@ class Session(DeliveryQueue):
         self.write: Callable[[bytes], None] = _nowhere
         self.out: list[bytes] = Shut()
         self.shut = True
-        self.pumping = False  # what waits is looked at in pieces, and there is more
-        self.postponed = False  # QoS 0 messages wait to be decided: others do not overtake them
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
         self.incoming: dict[int, unreleased.Unreleased] | None = None  # QoS 2: what waits for PUBREL
@@ -151,18 +146,7 @@ class Session(DeliveryQueue):
 
     def save(self) -> None:
         """Notes it as persistent, as it now is."""
-        record = StoredSession(
-            row=self.row,
-            scope=self.home,
-            principal=self.principal,
-            client=self.client,
-            version=self.version,
-            expiry=self.expiry,
-            ended=self.ended,
-            will=self.will,
-            context=self.context,
-            certificate=b"" if self.certificate is None else self.certificate.encode(self.subject.certified),
-        )
+        record = StoredSession.of(self)
         self.site.store.save_session(record)
         self.row = record.row
 
@@ -249,10 +233,6 @@ class Session(DeliveryQueue):
 
     parts = staticmethod(parts)  # how it is sent a message: a link to another node has a way of its own
 
-    def carry(self, name: bytes, payload: bytes, source: Session) -> None:
-        """A QoS 0 message that takes the fast lane over a link to another node."""
-        raise NotImplementedError
-
     def send(self, frame: bytes) -> None:
         """A control packet: never dropped while there is a connection."""
         if not self.shut:
@@ -283,7 +263,7 @@ class Session(DeliveryQueue):
             self.offered = (message.number, message.output)
             if self.connection is not None:
                 delivery = Delivery(message, qos, retain, ids, group)
-                if not (qos and self.deferred is not None and _waits_behind(self, self.deferred, delivery)):
+                if not (qos and self.deferred is not None and waits_behind(self, self.deferred, delivery)):
                     self.offer(delivery, shown or message)
                 return
         if not qos:
@@ -301,17 +281,12 @@ class Session(DeliveryQueue):
                 self._send_directly(delivery, shown or message)
         elif message.expires is not None and self._stale(delivery):
             return  # [MQTT-3.3.2-5] it expired between PUBREC and PUBREL
-        elif self.deferred is not None and _waits_behind(self, self.deferred, delivery):
+        elif self.deferred is not None and waits_behind(self, self.deferred, delivery):
             return
         elif room and not self.shut and not self._queue and not self._again:
             self._transmit(delivery, shown or message)
         else:
             self._wait(delivery)
-
-    def postpone(self, delivery: Delivery) -> None:
-        """Owes it something that is not decided yet: that is done when it is sent. Whoever calls sees to `pump`."""
-        self.postponed = self.postponed or not delivery.qos
-        self._wait(delivery)
 
     def defer(self, delivery: Delivery) -> None:
         """It waits: this connection is too weak for it, or for one before it of the same publisher and topic."""
@@ -464,17 +439,6 @@ class Session(DeliveryQueue):
         else:
             self._append(frame)
 
-    def _pump_later(self) -> None:
-        """Deciding what waits has taken long: the rest is looked at when others had a turn."""
-        if not self.pumping:
-            self.pumping = True
-            self.site.unfinished.append(self._pump_on)
-
-    def _pump_on(self) -> bool:
-        self.pumping = False
-        self.pump()
-        return False
-
     def pump(self) -> None:
         """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
         self.decider.fresh(self)  # its monitors and its level may be others by now
@@ -486,7 +450,7 @@ class Session(DeliveryQueue):
         if again:
             while again and self.window > 0 and not self.shut:
                 if self.site.effort > enough:
-                    self._pump_later()
+                    self._later(self.pump)
                     break
                 self._resend(again.popleft())
             self._set_direct()
@@ -496,12 +460,12 @@ class Session(DeliveryQueue):
         most = self.site.limits.queue_bytes
         while queue and self.window > 0 and self.flying < most and not self.shut:
             if self.site.effort > enough:
-                self._pump_later()
+                self._later(self.pump)
                 return
             delivery = self._take(queue)
             if self._stale(delivery):
                 self._unstore(delivery)
-            elif delivery.qos and self.deferred is not None and _waits_behind(self, self.deferred, delivery):
+            elif delivery.qos and self.deferred is not None and waits_behind(self, self.deferred, delivery):
                 continue
             elif self.leaving and not delivery.seen:
                 if self.decider.too_weak(self, delivery):
@@ -614,15 +578,6 @@ class Session(DeliveryQueue):
         for pid in tuple(self.incoming or ()):
             unreleased.forget(self, pid)
         self._inflight = self._queue = self._again = self.incoming = None
-
-
-def _waits_behind(session: Session, deferred: Deferred, delivery: Delivery) -> bool:
-    """Whether one before it waits for a better connection; then it does, too."""
-    stream = session.decider.stream(delivery.message)
-    if not deferred.holds(stream):
-        return False
-    session.defer_in(stream, delivery, session.outward)
-    return True
 
 
 def _release(session: Session, delivery: Delivery, connection: Connection | None) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tidegate.session.message import Delivery, Message
 from tidegate.wire import Subscription, Will
 
 StoredSubscription: TypeAlias = tuple[Subscription, int | None, bytes]  # with its identifier and its terms
+
+if TYPE_CHECKING:
+    from tidegate.session.session import Session
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +37,23 @@ class StoredSession:
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)  # by filter
     deliveries: list[Delivery] = field(default_factory=list)  # in order; filled by load only
     incoming: dict[int, tuple[Message, ...]] = field(default_factory=dict)  # QoS 2, by packet id: what PUBREL hands on
+
+    @classmethod
+    def of(cls, session: Session) -> StoredSession:
+        """A session as it now is, without what is noted of it by itself."""
+        shown = session.certificate
+        return cls(
+            row=session.row,
+            scope=session.home,
+            principal=session.principal,
+            client=session.client,
+            version=session.version,
+            expiry=session.expiry,
+            ended=session.ended,
+            will=session.will,
+            context=session.context,
+            certificate=b"" if shown is None else shown.encode(session.subject.certified),
+        )
 
 
 class Store(Protocol):
