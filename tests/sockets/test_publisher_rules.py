@@ -700,6 +700,16 @@ async def test_a_rule_opens_what_a_link_calls_otherwise(tmp_path: Path, filter: 
 
 
 @on_uvloop
+async def test_a_rule_about_other_topics_grants_no_subscription(tmp_path: Path) -> None:
+    """Where links rename, a SUBSCRIBE is granted by the rules about the names that its topics had before."""
+    async with from_file(tmp_path, linked("", "A/")) as node:
+        mary, bob = await come(node, "mary"), await come(node, "bob", port="B_PORT")
+        assert await send(mary, rule(topic="t/#", subject="user:bob")) == 0
+        for filter, reason in (("A/t/+", 0), ("t/1", 0), ("A/other", 0x87), ("other/#", 0x87), ("+/t/1", 0)):
+            assert (await bob.subscribe(filter)).reasons == (reason,), filter
+
+
+@on_uvloop
 async def test_a_rule_wakes_a_held_subscription_to_what_a_link_calls_otherwise(tmp_path: Path) -> None:
     async with from_file(tmp_path, linked("", "A/", subscribe="hold")) as node:
         mary, bob = await come(node, "mary"), await come(node, "bob", port="B_PORT")

@@ -203,8 +203,8 @@ class WhatIf:
                 groups=known.groups,
                 attributes=known.attributes,
                 impostor=known.impostor,
-                # a client of the directory without a user proves who it is by its certificate
-                principal=f"certificate:{who.name}" if known.user is None and who.name in directory.clients else "",
+                # a client of the directory that is asked for without a user proves who it is by its certificate
+                principal=f"certificate:{who.name}" if who.user is None and who.name in directory.clients else "",
             )
         tls = {**(TLS if listener.url.tls else {}), **tls_of(overrides, root)}
         address = str(overrides.get("address", LOOPBACK))

@@ -313,7 +313,7 @@ class Gate:
             return ()
         actor = target.subject
         env = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
-        rules = self.publishers.allowing(filter, self.attributes.person(actor).terms)
+        rules = self.publishers.allowing(filter, actor.scope, self.attributes.person(actor).terms)
         return tuple(rule for rule in rules if possible(rule.asked(env)))
 
     def allowed_by_policies(self, message: Message, target: Link) -> bool:

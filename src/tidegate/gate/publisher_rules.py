@@ -39,9 +39,9 @@ class PublisherRules(Protocol):
         """Seconds until a rule that expires does; 0 if it has."""
         ...
 
-    def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
-        """Rules that may allow a subject with these terms to read something that is delivered under some topic of a
-        filter."""
+    def allowing(self, filter: str, scope: str, terms: Terms) -> Iterator[ActiveRule]:
+        """Rules that may allow a subject with these terms to read something that is delivered in a scope under some
+        topic of a filter."""
         ...
 
 
@@ -153,7 +153,7 @@ class PublisherRuleStage:
         actor = target.subject
         known = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
         asked = 0
-        for rule in self.publishers.allowing(filter, self.attributes.person(actor).terms):
+        for rule in self.publishers.allowing(filter, actor.scope, self.attributes.person(actor).terms):
             asked += rule.when is not None
             if asked > LOOKED or possible(rule.asked(known)):
                 return Allow(rule=rule.id)

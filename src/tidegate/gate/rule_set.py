@@ -72,6 +72,14 @@ class RuleSet:
         renamed = renamed or any(link.into is not None for link in self.space.remote)  # under any name there
         object.__setattr__(self, "renames", renamed or any(each.renames for each in self.monitors))
 
+    def originals(self, scope: str, filter: str) -> frozenset[str]:
+        """Filters of the topics under which something may have been published that matches a filter in a scope."""
+        if not self.renames or filter.startswith("$"):
+            return frozenset((filter,))
+        if any(each.renames for each in self.monitors):
+            return frozenset("#")  # a monitor may call anything by any name
+        return self.space.originals(scope, filter)
+
     @property
     def keyed(self) -> bool:
         """Whether there are topic keys."""

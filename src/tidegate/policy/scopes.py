@@ -21,7 +21,10 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate.policy.brokering import PLAIN
-from tidegate.topics import matches, valid_topic
+from tidegate.topics import covers, matches, overlaps, valid_topic
+
+ORIGINALS: Final = 50
+"""Names in scopes from which something may have come, that are looked at."""
 
 
 class Way(Enum):
@@ -52,10 +55,36 @@ class TopicMapping:
         rest = topic[len(self.here) :]
         return self.there + rest if matches(self.filter, rest) else None
 
+    def before(self, filter: str) -> str | None:
+        """A filter of all topics that cross by this and then match a filter; perhaps of some more. None: there are
+        none."""
+        rest = _behind(self.there, filter)
+        if rest is None or not overlaps(rest, self.filter):
+            return None
+        if covers(rest, self.filter):
+            rest = self.filter
+        return self.here + rest if not self.here or self.here.endswith("/") else "#"
+
     @property
     def turned(self) -> TopicMapping:
         """The same for the other direction."""
         return TopicMapping(filter=self.filter, here=self.there, there=self.here, qos=self.qos)
+
+
+def _behind(prefix: str, filter: str) -> str | None:
+    """A filter of what may stand behind a prefix in topics that match a filter; None: no such topic begins with it."""
+    if not prefix:
+        return filter
+    if not prefix.endswith("/"):
+        return "#"  # it ends within a level
+    levels = filter.split("/")
+    for part in prefix[:-1].split("/"):
+        if not levels or levels[0] not in (part, "+", "#"):
+            return None
+        if levels[0] == "#":
+            return "#"
+        del levels[0]
+    return "/".join(levels) or None
 
 
 ALL: Final = (TopicMapping(filter="#"),)
@@ -201,6 +230,22 @@ class ScopeGraph:
         if not names:
             return "brokering: you have none of the roles that may connect here"
         return f"brokering: you have several roles ({', '.join(names)}), and may have one here"
+
+    def originals(self, scope: str, filter: str) -> frozenset[str]:
+        """Filters of all topics under which something may have been published that matches a filter in a scope, over
+        whatever links it has come; perhaps of some more, and `#` if there are too many."""
+        found = {(scope, filter)}
+        waiting = [(scope, filter)]
+        for here, called in waiting:
+            for link in self.links:
+                for share in link.shares if link.target == here else ():
+                    before = share.before(called)
+                    if before is not None and (link.source, before) not in found:
+                        found.add((link.source, before))
+                        waiting.append((link.source, before))
+            if len(waiting) > ORIGINALS:
+                return frozenset("#")
+        return frozenset(called for _, called in waiting)
 
     def place(self, scope: str, held: Iterable[str]) -> Role | str:
         """The same, where whoever stays in a scope publishes and receives there."""

@@ -138,17 +138,21 @@ class Publishers:
             self._arm()
         return 0.0 if active.over else left
 
-    def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
+    def allowing(self, filter: str, scope: str, terms: Terms) -> Iterator[ActiveRule]:
         rules = self._rules
-        if rules.renames and not filter.startswith("$"):
-            filter = "#"  # a rule is about the original topic, a filter about the one that is delivered
-        for term in terms:
-            index = self._allowing.get(term)
-            for key, rule in index.overlapping(filter) if index is not None else ():
-                if not overlaps(rule.topic, filter) or not covered(rule.topic, rules.ceiling):
-                    continue
-                if rule.expires is None or rule.expires > self.now:
-                    yield self._activated(key, self._entries[key], rule)
+        indexes = [index for term in terms if (index := self._allowing.get(term)) is not None]
+        # a rule is about the original topic, a filter about the one that is delivered
+        originals = rules.originals(scope, filter) if indexes else ()
+        for index in indexes:
+            told: set[tuple[str, str]] = set()
+            for original in originals:
+                for key, rule in index.overlapping(original):
+                    if not overlaps(rule.topic, original) or not covered(rule.topic, rules.ceiling):
+                        continue
+                    if (rule.expires is None or rule.expires > self.now) and (key, rule.id) not in told:
+                        if len(originals) > 1:
+                            told.add((key, rule.id))
+                        yield self._activated(key, self._entries[key], rule)
 
     def _speak(self, key: str, entry: _Entry) -> None:
         """Makes what counts of a publisher's rules."""
