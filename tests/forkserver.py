@@ -154,7 +154,8 @@ def install() -> None:
     server = Server()
     os.environ[ADDRESS] = server.address
     server.write_python()
-    os.environ.setdefault("PYSPARK_PYTHON", server.python)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, server.python)
     _servers.append(server)
 
     def execute(

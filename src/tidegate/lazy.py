@@ -1,7 +1,7 @@
 """Modules that are imported when they are first used.
 
 cryptography, x509 and joserfc take 0.1 s and 12 MB to import, and a broker without keys, certificates and capabilities
-needs none of them. Those of cryptography are here for everybody:
+needs none of them; nor re2 (2.4 MB) without regular expressions in its rules. They are here for everybody:
 
     from tidegate.lazy import aead, exceptions
 """
@@ -25,6 +25,7 @@ class LazyModule:
 
 
 if TYPE_CHECKING:
+    import re2  # type: ignore[import-untyped]
     from cryptography import exceptions, x509
     from cryptography.hazmat.primitives import hashes, hpke, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mlkem, padding, rsa, x25519
@@ -48,6 +49,7 @@ else:
     dss = LazyModule("cryptography.hazmat.primitives.asymmetric.utils")
     aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
     hkdf = LazyModule("cryptography.hazmat.primitives.kdf.hkdf")
+    re2 = LazyModule("re2")
 
 __all__ = ["LazyModule", "aead", "dss", "ec", "ed25519", "exceptions", "hashes", "hkdf", "hpke", "mlkem", "oid"]
-__all__ += ["padding", "rsa", "serialization", "x509", "x25519"]
+__all__ += ["padding", "re2", "rsa", "serialization", "x509", "x25519"]

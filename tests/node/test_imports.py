@@ -33,6 +33,7 @@ COSTLY = (
     "psycopg",
     "pyarrow",
     "pyspark",
+    "re2",
     "rich",
     "starlette",
     "uvicorn",

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-import re2  # type: ignore[import-untyped]
-
 from tidegate import topics
+from tidegate.lazy import re2
 from tidegate.predicate.failure import CelError, PredicateFailed
 from tidegate.predicate.values import refuse, short
 from tidegate.predicate.work import LONG, Meter
