@@ -9,7 +9,7 @@ import pytest
 from tidegate.config import Config, ConfigErrors, load, parse
 from tidegate.monitor import Direction
 from tidegate.policy.domains import Domain
-from tidegate.policy.scopes import ALL, Forward, NodeLink, Overflow, Peer, ScopeLink, TopicMapping
+from tidegate.policy.scopes import ALL, NodeLink, Overflow, ScopeLink, TopicMapping
 
 HEAD = """\
 version: 1
@@ -53,7 +53,6 @@ links:
     via: ["mqtts://far.example:8884", "mqtts://[::1]"]
     peer: CN=far,O=Gyms
     overflow: refuse
-    forward: subscriptions
     share: [{topic: "+/speed", qos: 1, remote_prefix: "MyGym/"}, {topic: "cmd/#", direction: in}]
 """
     )
@@ -67,8 +66,6 @@ links:
         via=("mqtts://far.example:8884", "mqtts://[::1]:8883"),
         peer="CN=far,O=Gyms",
         overflow=Overflow.REFUSE,
-        forward=Forward.SUBSCRIPTIONS,
-        kind=Peer.NODE,
     )
     assert link.name == str(link) == "gym->far"
 
@@ -91,7 +88,7 @@ def test_everything_crosses_without_shares(direction: str, out: bool, into: bool
     link = remote(LINK.replace("}]", f"{direction}}}]"))
     assert (link.out is not None, link.into is not None) == (out, into)
     assert all(each.shares == ALL for each in link.directions)
-    assert (link.overflow, link.forward, link.kind) == (Overflow.DROP, Forward.ALL, Peer.NODE)
+    assert link.overflow is Overflow.DROP
 
 
 @pytest.mark.parametrize(("direction", "renames"), [("out", False), ("in", True), ("both", True)])
@@ -108,14 +105,6 @@ def test_the_trust_list_does_for_a_peer() -> None:
     text = LINK.replace(", peer: CN=far", "") + 'trust: {accept: ["CN=far"]}\n'
     assert remote(text).peer is None
     assert read(text).warnings() == []  # the list is of use without a TLS listener
-
-
-def test_an_ordinary_bridge_needs_no_certificates() -> None:
-    link = remote(
-        'links: [{from: gym, to: other, via: ["mqtt://127.0.0.1:1884"], kind: broker}]\n',
-        HEAD.replace(", cert: n.pem, ca: ca.pem", ""),
-    )
-    assert (link.kind, link.via, link.peer) == (Peer.BROKER, ("mqtt://127.0.0.1:1884",), None)
 
 
 def test_types_are_assigned_as_inside_a_node() -> None:
@@ -135,7 +124,6 @@ def test_each_change_is_another_policy_version() -> None:
         LINK.replace("far.example", "far.example:8884"),
         LINK.replace("CN=far", "CN=other"),
         LINK.replace("}]", ", overflow: refuse}]"),
-        LINK.replace("}]", ", forward: subscriptions}]"),
         LINK + "trust: {domains: {x: {roles: {a: b}}}}\n",
         LINK + "trust: {domains: {x: {nodes: [a]}}}\n",
     ]
@@ -144,8 +132,6 @@ def test_each_change_is_another_policy_version() -> None:
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 
-BRIDGE = 'links: [{from: gym, to: far, via: ["mqtt://far.example"], kind: broker}]\n'
-_BRIDGE_WAITING = "links: [{from: gym, to: far, peer: CN=far, kind: broker}]\n"
 _PEER = "`links[0].peer` "
 
 
@@ -167,10 +153,9 @@ _PEER = "`links[0].peer` "
         ),
         (
             LINK.replace("mqtts:", "mqtt:"),
-            "f.yaml:6: `links[0].via[0]` is not encrypted, and nodes prove to each other who they are; write mqtts://, "
-            "or `kind: broker` for an ordinary bridge",
+            "f.yaml:6: `links[0].via[0]` is not encrypted, and nodes prove to each other who they are; write mqtts://",
         ),
-        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtt:// or mqtts://; write for example "),
+        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts://; write for example "),
         (
             LINK.replace("far.example", ""),
             "`links[0].via[0]` names no host; write the name or address of the other machine",
@@ -204,19 +189,6 @@ _PEER = "`links[0].peer` "
             "`links[0]` has no `via`, so the other end connects, and no listener asks for a certificate; add `via`, "
             "or an mqtts:// listener with `client_cert: optional` and `client_ca`",
         ),
-        (LINK.replace("}]", ", kind: bridge}]"), "`links[0].kind` must be `node` or `broker`; write one of these"),
-        (
-            _BRIDGE_WAITING,
-            "`links[0].via` is missing, which `kind: broker` needs; add the address of the broker",
-        ),
-        (
-            BRIDGE.replace("}]", ", peer: CN=far}]"),
-            f"{_PEER}cannot be tested over mqtt://, which has no certificates; write mqtts://, or remove it",
-        ),
-        (
-            BRIDGE.replace("}]", ", forward: subscriptions}]"),
-            "`links[0].forward` has no effect with `kind: broker`, which does not tell what is subscribed to; ",
-        ),
         (
             "links: [{from: gym, to: lab, overflow: drop}]\nscopes: {gym: {}, lab: {}}\n",
             "`links[0].overflow` has no effect inside a node; add `via` or `peer` if another has the scope, or ",
@@ -224,6 +196,14 @@ _PEER = "`links[0].peer` "
         (
             LINK.replace("}]", ", failover: {mode: active}}]"),
             "f.yaml:6: `failover` is not supported by this version yet; remove it: nothing may look ",
+        ),
+        (
+            LINK.replace("}]", ", kind: broker}]"),
+            "f.yaml:6: `kind` is not supported by this version yet; remove it: nothing may look ",
+        ),
+        (
+            LINK.replace("}]", ", forward: subscriptions}]"),
+            "f.yaml:6: `forward` is not supported by this version yet; remove it: nothing may look ",
         ),
         (
             LINK[:-2] + ", {from: far, to: gym, peer: CN=far, via: ['mqtts://x']}]\n",

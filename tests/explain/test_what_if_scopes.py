@@ -301,9 +301,10 @@ tests:
 
 
 def test_links_to_other_nodes_cannot_be_asked_about_yet() -> None:
-    far = 'links: [{from: I, to: far, via: ["mqtt://127.0.0.1:1890"], kind: broker}]\n'
+    far = 'links: [{from: I, to: far, via: ["mqtts://127.0.0.1:1890"], peer: CN=far}]\n'
+    house = HOUSE.replace("name: house", "name: house, cert: n.pem, ca: ca.pem")
     typed = 'component\n  assign: [{link: "I->far", type: up}, {link: "far->I", type: down}]\n'
-    config = parse(HOUSE.replace("component\n", typed) + far, "f.yaml", variables={})
+    config = parse(house.replace("component\n", typed) + far, "f.yaml", variables={})
     for link in ("I->far", "far->I"):
         with pytest.raises(
             ConfigError, match=f"`link:{link}` leads to another node, and such links cannot be explained"

@@ -15,7 +15,7 @@ from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.flow.watch import Watch, connection_graph, violated
 from tidegate.policy.brokering import OPEN, UNTYPED, Brokering
-from tidegate.policy.scopes import NodeLink, Peer, ScopeGraph, ScopeLink, Way
+from tidegate.policy.scopes import NodeLink, ScopeGraph, ScopeLink, Way
 
 COMPONENT = Brokering([("up", "up"), ("up", "down"), ("down", "down")])
 
@@ -304,26 +304,24 @@ def test_a_scope_of_another_node_is_a_vertex() -> None:
         HOME,
         remote=(
             NodeLink(near="H1", far="remote", out=out, into=into, peer="CN=remote"),
-            NodeLink(
-                near="H4", far="bridge", out=replace(out, source="H4", target="bridge"), into=None, kind=Peer.BROKER
-            ),
+            NodeLink(near="H4", far="outer", out=replace(out, source="H4", target="outer"), into=None, peer="CN=outer"),
         ),
     )
     graph = connection_graph(space, COMPONENT)
-    assert graph.scopes == [f"scope:{name}" for name in ("H1", "H2", "H3", "H4", "I", "bridge", "remote")]
+    assert graph.scopes == [f"scope:{name}" for name in ("H1", "H2", "H3", "H4", "I", "outer", "remote")]
     assert [(str(link), link.type, link.trusted) for link in graph.links if "remote" in str(link)] == [
         ("scope:H1 -> scope:remote", "up", True),
         ("scope:remote -> scope:H1", "down", True),
     ]
-    assert [(link.target, link.trusted) for link in graph.leaving("scope:H4") if "bridge" in str(link)] == [
-        ("scope:bridge", False)
+    assert [(link.target, link.trusted) for link in graph.leaving("scope:H4") if "outer" in str(link)] == [
+        ("scope:outer", True)
     ]
-    assert graph.leaving("scope:bridge") == []
+    assert graph.leaving("scope:outer") == []
     flows = [
         "client:x -> scope:remote",
         "scope:remote -> scope:I",
         "scope:remote -> scope:H3",
-        "scope:bridge -> scope:H2",
+        "scope:outer -> scope:H2",
     ]
     violations = violated(space, COMPONENT, [at("H3", "x")], [forbid(flow) for flow in flows])
     # up to H1 and out; from there down to H3, and never up again

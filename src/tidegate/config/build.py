@@ -385,6 +385,4 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         via=tuple(map(str, entry.via)),
         peer=entry.peer,
         overflow=entry.overflow,
-        forward=entry.forward,
-        kind=entry.kind,
     )

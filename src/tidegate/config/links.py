@@ -35,7 +35,7 @@ from tidegate.config.section import CheckedSection, Name, Section
 from tidegate.config.units import Count
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
-from tidegate.policy.scopes import ALL, Forward, Overflow, Peer, Way
+from tidegate.policy.scopes import ALL, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
 from tidegate.policy.trust import certificate_fingerprint
 
@@ -156,54 +156,31 @@ class Link(CheckedSection):
     share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
     via: tuple[FarAddress, ...] = Field(default=(), min_length=1, max_length=16)
-    """For a scope of another node: where that is, the preferred address first. `mqtts://` or, for a foreign broker,
-    `mqtt://`; host, and port (default 8883, 1883). Default: the other end connects."""
+    """For a scope of another node: where that is, the preferred address first. `mqtts://`, host, and port (default
+    8883). Default: the other end connects."""
     peer: PeerName | None = None
     """For a scope of another node: the certificate that the other end must have, as a subject such as
     `CN=remotegym,O=MyGymBrand`, or as `sha256:` and its fingerprint. Default, with `via`: one that `trust.accept`
     lists."""
-    kind: Peer = Peer.NODE
-    """What is at the other end: `node`: a Tidegate node, over TLS with certificates at both ends. `broker`: any MQTT
-    broker, which gets the topics and payloads and nothing else."""
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
-    forward: Forward = Forward.ALL
-    """What goes to the other node: `all` that `share` lists, or of that only what `subscriptions` there ask for."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.share is not None and "direction" in self.model_fields_set:
             yield ("direction",), "has no effect beside `share`, where each entry says its own; remove it"
         if self.source == self.target:
             yield ("to",), f"is `{self.target}`, as `from` is; name two different scopes"
-        yield from self._inside() if not self.remote else self._to_node() if self.kind is Peer.NODE else self._bridge()
+        if not self.remote and "overflow" in self.model_fields_set:
+            text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
+            yield ("overflow",), text
         for index, address in enumerate(self.via):
             if address in self.via[:index]:
                 yield ("via", index), f"is `{address}` again; remove one of the two"
 
-    def _inside(self) -> Iterator[Finding]:
-        for key in ("kind", "overflow", "forward"):
-            if key in self.model_fields_set:
-                yield (key,), "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
-
-    def _to_node(self) -> Iterator[Finding]:
-        for index, address in enumerate(self.via):
-            if not address.tls:
-                text = "is not encrypted, and nodes prove to each other who they are; write mqtts://"
-                yield ("via", index), f"{text}, or `kind: broker` for an ordinary bridge"
-
-    def _bridge(self) -> Iterator[Finding]:
-        if not self.via:
-            yield ("via",), "is missing, which `kind: broker` needs; add the address of the broker"
-        elif self.peer is not None and not all(address.tls for address in self.via):
-            yield ("peer",), "cannot be tested over mqtt://, which has no certificates; write mqtts://, or remove it"
-        if self.forward is not Forward.ALL:
-            text = "has no effect with `kind: broker`, which does not tell what is subscribed to; remove it"
-            yield ("forward",), text
-
     @property
     def remote(self) -> bool:
-        """Whether it leads to a scope of another node, or of a foreign broker."""
+        """Whether it leads to a scope of another node."""
         return bool(self.via) or self.peer is not None
 
     def towards(self) -> set[ShareDirection]:
@@ -336,8 +313,6 @@ def _remote(config: Config, at: DocumentPath, entry: Link) -> Iterator[Finding]:
     elif not here:
         how = remedy(entry.source, config.scopes, "name a scope of this node in `from` or `to`")
         yield at, f"joins `{entry.source}` and `{entry.target}`, and neither is a scope of this node; {how}"
-    if entry.kind is not Peer.NODE:
-        return
     if entry.via:
         for key in ("cert", "ca"):
             if getattr(config.node, key) is None:

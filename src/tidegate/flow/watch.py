@@ -27,7 +27,7 @@ from tidegate.flow.graph import SCOPE, Allow, ConnectionGraph, Link, is_scope
 from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.policy.brokering import Brokering
-from tidegate.policy.scopes import Peer, ScopeGraph, ScopeLink
+from tidegate.policy.scopes import ScopeGraph, ScopeLink
 
 Ends = tuple[str, str, str, str]
 """Of a presence: enters, leaves, inward, outward."""
@@ -45,13 +45,13 @@ def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterabl
     Inside a node every link is trusted, and so are those to other nodes, which have proved who they are.
     """
     graph = ConnectionGraph(
-        (_link(link, trusted=True) for link in space.links),
+        map(_link, space.links),
         entities=(SCOPE + name for name in space.scopes),
         allow=_several(brokering),
     )
     for each in space.remote:
         for directed in each.directions:
-            graph.add(_link(directed, trusted=each.kind is Peer.NODE))
+            graph.add(_link(directed))
     there: dict[str, list[Ends]] = {}
     for presence in presences:
         there.setdefault(presence.client, []).append(_ends(presence))
@@ -180,8 +180,8 @@ class Watch:
                 yield assertion
 
 
-def _link(link: ScopeLink, *, trusted: bool) -> Link:
-    return Link(source=SCOPE + link.source, target=SCOPE + link.target, type=link.type, trusted=trusted)
+def _link(link: ScopeLink) -> Link:
+    return Link(source=SCOPE + link.source, target=SCOPE + link.target, type=link.type, trusted=True)
 
 
 def _ends(presence: Presence) -> Ends:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 
-from tidegate.config.address import Address, parse_far
+from tidegate.config.address import Address, parse_address
 from tidegate.errors import ConfigError
 from tidegate.link.attempt import Attempt, FindPeer, OnBug
 from tidegate.scope.node_links import LinkEnd
@@ -129,7 +129,7 @@ class Dialer:
         """Tries the addresses in order; how long the first connection that could be made has lasted."""
         for url in self.via:
             self.state = State.CONNECTING
-            self.address = address = parse_far(url)
+            self.address = address = parse_address(url)
             attempt = await self._opened(address)
             if attempt is None:
                 continue

@@ -135,7 +135,6 @@ class Links:
             "node": None if greeted is None else greeted.node,
             "domain": None if greeted is None else greeted.domain,
             "overflow": end.link.overflow.value,
-            "forward": end.link.forward.value,
             "out": _shares(end.link.out),
             "in": _shares(end.link.into),
         }

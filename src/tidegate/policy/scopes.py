@@ -139,15 +139,6 @@ class ScopeLink:
         return self.name
 
 
-class Peer(Enum):
-    """What is at the far end of a link that leaves the node."""
-
-    NODE = "node"
-    """A Tidegate node."""
-    BROKER = "broker"
-    """Any MQTT broker: an ordinary bridge, without what travels with messages between nodes."""
-
-
 class Overflow(Enum):
     """What happens when the queue of a link is full."""
 
@@ -157,17 +148,9 @@ class Overflow(Enum):
     """The new one is refused to its publisher."""
 
 
-class Forward(Enum):
-    """What of the shares of a link goes to the other side."""
-
-    ALL = "all"
-    SUBSCRIPTIONS = "subscriptions"
-    """Only what somebody there subscribes to."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLink:
-    """A link between a scope of this node and one of another node, or a foreign broker: both directions."""
+    """A link between a scope of this node and one of another node: both directions."""
 
     near: str
     """The scope of this node."""
@@ -182,8 +165,6 @@ class NodeLink:
     peer: str | None = None
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
     overflow: Overflow = Overflow.DROP
-    forward: Forward = Forward.ALL
-    kind: Peer = Peer.NODE
 
     @property
     def name(self) -> str:

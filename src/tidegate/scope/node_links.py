@@ -20,7 +20,6 @@ from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow
-from tidegate.policy.scopes import Peer as Far
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
@@ -351,7 +350,7 @@ class NodeLinks:
     def arrange(self, rules: RuleSet) -> None:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = _components(rules)
-        links = {link.name: link for link in rules.space.remote if link.kind is Far.NODE}
+        links = {link.name: link for link in rules.space.remote}
         for name in [name for name in self.ends if name not in links]:
             self.ends.pop(name).end()
         for name, link in links.items():
