@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tidegate.config import Config, ConfigErrors, load, parse
-from tidegate.gate.links import border_monitors
 from tidegate.monitor import Direction
 from tidegate.policy.domains import Domain
 from tidegate.policy.scopes import ALL, Forward, NodeLink, Overflow, Peer, ScopeLink, TopicMapping
@@ -350,7 +349,9 @@ monitors:
     )
     rules = config.built.rules
     [link] = rules.space.remote
-    leaving, arriving = border_monitors(link, rules)
+    near, far, over = f"scope:{link.near}", f"scope:{link.far}", rules.monitors.over
+    leaving = over(near, far, kind=Direction.EX_PUB, scope=link.near)
+    arriving = over(far, near, kind=Direction.EX_SUB, scope=link.near)
     assert [each.id for each in leaving] == ["leaving", "border_out"]
     assert [each.id for each in arriving] == ["arriving", "border_in"]
     assert {each.id: each.place for each in rules.monitors if each.link} == {
@@ -360,8 +361,6 @@ monitors:
     }
     inside = rules.monitors.over("scope:gym", "scope:brand", kind=Direction.EX_PUB, scope="gym")
     assert [each.id for each in inside] == ["border_out"]
-    [one_way] = read(LINK.replace("}]", ", direction: in}]")).built.rules.space.remote
-    assert border_monitors(one_way, rules) == ((), arriving)
 
 
 def test_a_monitor_that_makes_events_on_the_way_out_needs_no_policy_to_write() -> None:
