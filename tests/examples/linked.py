@@ -28,6 +28,7 @@ class Nodes:
         self.folder = folder
         self.ports = {port: str(free_port()) for port in PORTS}
         self.running: dict[str, Process] = {}
+        self.clients: list[Client] = []
         self.files = {name: self._file(example, name) for name in names}
         certificates.make_ca(folder / "certs", "Test CA", days=2)
         for name in names:
@@ -92,7 +93,7 @@ class Nodes:
 
     def denials(self, node: str, **wanted: object) -> list[dict[str, Any]]:
         """What a node says that it has denied."""
-        pieces = follow(self.running[node].control, "audit", kind="deny")
+        pieces = follow(self.running[node].control, "audit", kinds=["deny"])
         rows = [AuditRow(*row)._asdict() for piece in pieces for row in piece]
         return [row for row in rows if wanted.items() <= row.items()]
 
@@ -101,6 +102,7 @@ class Nodes:
     async def come(self, user: str, port: str, *filters: str, **fields: Any) -> Client:
         """Somebody who connects to a port of the example, with a password that is the name, and subscribes."""
         client = Client(*await asyncio.open_connection("127.0.0.1", int(self.ports[port])))
+        self.clients.append(client)
         fields = {"client_id": user, "clean_start": True, "keep_alive": 0, **fields}
         await client.send(wire.Connect(version=wire.V5, username=user, password=user.encode(), **fields))
         client.connack = await client.expect(wire.Connack)
@@ -108,6 +110,14 @@ class Nodes:
         for filter in filters:
             assert (await client.subscribe(filter, qos=1)).reasons == (1,), (user, filter)
         return client
+
+    async def leave(self) -> None:
+        """All clients."""
+        while self.clients:
+            writer = self.clients.pop().writer
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 @contextlib.contextmanager

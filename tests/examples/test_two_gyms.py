@@ -10,13 +10,12 @@ when it comes, or does not come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from examples.linked import Nodes, nodes
 from harness import Client
-from processes import on_uvloop
 from tidegate import wire
 
 MYGYM, REMOTEGYM, ANALYZER = "1883", "1884", "1885"
@@ -31,6 +30,12 @@ def gyms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with nodes(tmp_path_factory.mktemp("gyms"), "two-gyms", "mygym", "remotegym", "analyzer") as made:
         connected(made)
         yield made
+
+
+@pytest.fixture(autouse=True)
+async def everybody_leaves(gyms: Nodes) -> AsyncIterator[None]:
+    yield
+    await gyms.leave()
 
 
 def connected(gyms: Nodes) -> None:
@@ -65,7 +70,6 @@ def speed(treadmill: int) -> str:
 WHAT = ("speed", "avgspeed", "length", "duration", "heartbeats")
 
 
-@on_uvloop
 async def test_sharing_example_1_treadmills_and_tablets_in_both_gyms(gyms: Nodes) -> None:
     """Treadmills of both gyms show the session, and the tablets of coaches everything."""
     treadmill, tablet = await gyms.come("rita", REMOTEGYM, TREADMILL), await gyms.come("alice", REMOTEGYM, TABLET)
@@ -76,7 +80,6 @@ async def test_sharing_example_1_treadmills_and_tablets_in_both_gyms(gyms: Nodes
     assert await before_carlas(gyms, treadmill, tablet, here) == [published] * 3
 
 
-@on_uvloop
 async def test_sharing_example_2_bridging_rules(gyms: Nodes) -> None:
     """br1: speeds go to the analyzer with the gym in front. br2: those of RemoteGym come here. Both with QoS 0."""
     server, mary = await gyms.come("server", ANALYZER, SERVER), await gyms.come("mary", MYGYM, TREADMILL)
@@ -91,14 +94,12 @@ async def test_sharing_example_2_bridging_rules(gyms: Nodes) -> None:
     assert (message.topic, message.payload, message.qos) == (f"MyGym/{speed(4)}", b"11.2", 0)
 
 
-@on_uvloop
-async def test_sharing_example_2_no_way_from_the_analyzer_to_the_gyms(gyms: Nodes) -> None:
+def test_sharing_example_2_no_way_from_the_analyzer_to_the_gyms(gyms: Nodes) -> None:
     shown = gyms.link("mygym", "mygym->analyzer")
     assert (shown["in"], [share["there"] for share in shown["out"]]) == ([], ["MyGym/+/performance/+/speed"])
     assert [share["topic"] for share in gyms.link("mygym", "mygym->remotegym")["in"]] == ["+/performance/+/speed"]
 
 
-@on_uvloop
 async def test_sharing_example_3_policies_and_preferences_count_in_the_other_gym(gyms: Nodes) -> None:
     """Bob forbids John to see his data, also where John works in the other gym."""
     wish = '{ id: up3, user: bob, topic: +/performance/ts1/+, to: remotegym, when: "false" }'
@@ -110,7 +111,6 @@ async def test_sharing_example_3_policies_and_preferences_count_in_the_other_gym
         assert await before_carlas(gyms, alice, john) == [[speed(2)], []]
 
 
-@on_uvloop
 async def test_sharing_example_4_p1_and_p2_of_the_other_gym(gyms: Nodes) -> None:
     """Who may read there is said by the policies there, whatever those of the gym where it was published say."""
     runner = await carla(gyms)
@@ -128,7 +128,6 @@ async def test_sharing_example_4_p1_and_p2_of_the_other_gym(gyms: Nodes) -> None
 
 
 @pytest.mark.parametrize("gym", [MYGYM, REMOTEGYM])
-@on_uvloop
 async def test_sharing_example_5_up1_leaves_marys_performance_to_alice(gyms: Nodes, gym: str) -> None:
     alice, john = await gyms.come("alice", gym, TABLET), await gyms.come("john", gym, TABLET)
     runner = await gyms.come("bob" if gym == MYGYM else "rita", gym, TREADMILL)
@@ -141,7 +140,6 @@ async def test_sharing_example_5_up1_leaves_marys_performance_to_alice(gyms: Nod
 
 
 @pytest.mark.parametrize("gym", ["mygym", "remotegym"])
-@on_uvloop
 async def test_sharing_example_6_p3_and_p4_let_pass_while_the_gym_is_open(gyms: Nodes, gym: str) -> None:
     """Both brokers have to agree, in both directions: p3 that of MyGym, p4 that of RemoteGym."""
     mary, rita = await gyms.come("mary", MYGYM, TREADMILL), await gyms.come("rita", REMOTEGYM, TREADMILL)
@@ -166,7 +164,6 @@ async def until_denied(gyms: Nodes, node: str, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-@on_uvloop
 async def test_sharing_example_6_p3_is_about_the_session(gyms: Nodes) -> None:
     """RemoteGym and MyGym exchange what belongs to ts1; the share alone would let all sessions cross."""
     policies = ("topic: +/performance/ts1/+\n    action: [read, write]\n    when: \"'ts1' in s.enrolled\"", "")
@@ -177,7 +174,6 @@ async def test_sharing_example_6_p3_is_about_the_session(gyms: Nodes) -> None:
         assert await before_carlas(gyms, alice) == [[]]
 
 
-@on_uvloop
 async def test_sharing_example_6_p5_takes_in_what_the_gyms_send(gyms: Nodes) -> None:
     """p5 is said of the topic before the gym is put in front of it; without p5 nothing comes in."""
     server, runner = await gyms.come("server", ANALYZER, SERVER), await carla(gyms)
@@ -189,7 +185,6 @@ async def test_sharing_example_6_p5_takes_in_what_the_gyms_send(gyms: Nodes) -> 
     assert (await server.message()).payload == b"2"
 
 
-@on_uvloop
 async def test_sharing_example_6_footnote_5_policies_of_one_connection(gyms: Nodes) -> None:
     """p3a and p3b instead of p3: a policy may be about one bridging connection."""
     subject, clock = "subject: scope:mygym", "    when: within(e.now, e.opening)\n\npreferences:"
@@ -206,7 +201,6 @@ async def test_sharing_example_6_footnote_5_policies_of_one_connection(gyms: Nod
         assert (await rita.message()).payload == (await server.message()).payload == b"p3b"
 
 
-@on_uvloop
 async def test_sharing_example_7_up2_and_up3_forbid_forwarding(gyms: Nodes) -> None:
     """Mary's go to RemoteGym and not to the analyzer, Bob's the other way round."""
     alice, server = await gyms.come("alice", REMOTEGYM, TABLET), await gyms.come("server", ANALYZER, SERVER)
@@ -219,7 +213,6 @@ async def test_sharing_example_7_up2_and_up3_forbid_forwarding(gyms: Nodes) -> N
     assert {"up2", "up3"} <= rules
 
 
-@on_uvloop
 async def test_sharing_example_7_only_in_the_gym_where_it_was_sensed(gyms: Nodes) -> None:
     """A wish for all other environments: `to: "*"`."""
     with gyms.changed("mygym", ('user: bob, topic: +/performance/ts1/+, to: remotegym', 'user: bob, topic: "#", to: "*"')):
@@ -229,7 +222,6 @@ async def test_sharing_example_7_only_in_the_gym_where_it_was_sensed(gyms: Nodes
         assert await before_carlas(gyms, here, alice, server) == [[speed(2)], [], []]
 
 
-@on_uvloop
 async def test_sharing_example_8_who_gets_the_performance_of_mary_and_bob(gyms: Nodes) -> None:
     """Mary sees Bob's and Bob not Mary's; Mary's go to RemoteGym, Bob's to the analyzer."""
     mary, bob = await gyms.come("mary", MYGYM, TREADMILL), await gyms.come("bob", MYGYM, TREADMILL)
@@ -248,7 +240,6 @@ async def test_sharing_example_8_who_gets_the_performance_of_mary_and_bob(gyms: 
     ]
 
 
-@on_uvloop
 async def test_sharing_example_9_at_remotegym_alice_receives_marys_performance_in_her_shift(gyms: Nodes) -> None:
     """p2 of RemoteGym and up1, which has come with Mary's message, both have to grant it."""
     alice, john = await gyms.come("alice", REMOTEGYM, TABLET), await gyms.come("john", REMOTEGYM, TABLET)
@@ -264,7 +255,6 @@ async def test_sharing_example_9_at_remotegym_alice_receives_marys_performance_i
     assert await before_carlas(gyms, alice) == [[]]
 
 
-@on_uvloop
 async def test_sharing_example_9_a_change_of_up1_counts_in_the_other_gym(gyms: Nodes) -> None:
     alice, john = await gyms.come("alice", REMOTEGYM, TABLET), await gyms.come("john", REMOTEGYM, TABLET)
     mary = await gyms.come("mary", MYGYM)
