@@ -41,7 +41,7 @@ class LinkImports:
         self.control = control
         self.here: Collection[str] = frozenset()
         """The scopes that a message must not have been in, as paths name them."""
-        self.domains: Collection[str] = ()  # of whose people the other node may speak
+        self.domains: frozenset[str] = frozenset()  # of whose people the other node may speak
         self._statics = static_cache(STATICS)
         self._contexts: Bounded[tuple[bytes, str, str], bytes] = Bounded(STATICS)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
@@ -55,6 +55,7 @@ class LinkImports:
         assert isinstance(link, NodeLinkEnd)
         try:
             envelope, payload = open(packet.payload, None, statics=self._statics)
+            domains = self._domains(envelope.static)
         except MalformedPacket as error:
             raise ProtocolError(f"a message without a valid envelope: {error}", Reason.PROTOCOL_ERROR) from error
         static = envelope.static
@@ -64,8 +65,9 @@ class LinkImports:
         if before is None:
             self._report(link, packet.topic, NOT_SHARED)
             return NOT_SHARED
-        if _text(static.publisher, "domain") not in self.domains:
-            self._report(link, packet.topic, UNKNOWN_ORIGIN)
+        if strange := domains - self.domains:
+            names = ", ".join(f"{domain[:100]!r}" for domain in sorted(strange))
+            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=f"of the domain {names}"))
             return UNKNOWN_ORIGIN
         if packet.qos and envelope.id in self._seen:
             return None
@@ -133,6 +135,11 @@ class LinkImports:
 
     def _report(self, link: NodeLinkEnd, topic: str, why: Deny) -> None:
         self.scope.report("read", link, topic, why)
+
+    def _domains(self, static: Static) -> set[str]:
+        """Of all people that a message comes from."""
+        statics = [static, *(open(each, None, statics=self._statics)[0].static for each in static.others)]
+        return {_text(each.publisher, "domain") for each in statics}
 
     def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
         lowered = envelope.qos if envelope.qos != packet.qos else None

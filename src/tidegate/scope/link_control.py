@@ -140,8 +140,11 @@ class LinkControl:
 
     def came_retained(self, topic: str) -> None:
         """A retained message has come over this link."""
-        if self._repeated is not None:
-            self._repeated.add(topic)
+        if self._repeated is None:
+            return
+        self._repeated.add(topic)
+        if len(self._repeated) > self.end.site.limits.retained:
+            self._repeated = None  # more than can be kept: nothing is known to be gone
 
     def _forgotten(self, repeated: set[str]) -> Iterator[bool]:
         """Lets go of retained messages that came over this link and are not there any more, a piece at a time."""
