@@ -10,12 +10,14 @@ when it comes, or does not come.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from examples.linked import Nodes, nodes
-from harness import Client
+from harness import PATIENCE, Client
 from tidegate import wire
 
 MYGYM, REMOTEGYM, ANALYZER = "1883", "1884", "1885"
@@ -26,16 +28,17 @@ LAST = "tr3/performance/ts1/speed"  # of Carla's treadmill
 
 
 @pytest.fixture(scope="module")
-def gyms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with nodes(tmp_path_factory.mktemp("gyms"), "two-gyms", "mygym", "remotegym", "analyzer") as made:
         connected(made)
         yield made
 
 
-@pytest.fixture(autouse=True)
-async def everybody_leaves(gyms: Nodes) -> AsyncIterator[None]:
-    yield
-    await gyms.leave()
+@pytest.fixture
+async def gyms(running: Nodes) -> AsyncIterator[Nodes]:
+    """Where everybody leaves at the end of a test."""
+    yield running
+    await running.leave()
 
 
 def connected(gyms: Nodes) -> None:
@@ -144,23 +147,24 @@ async def test_sharing_example_6_p3_and_p4_let_pass_while_the_gym_is_open(gyms: 
     """Both brokers have to agree, in both directions: p3 that of MyGym, p4 that of RemoteGym."""
     mary, rita = await gyms.come("mary", MYGYM, TREADMILL), await gyms.come("rita", REMOTEGYM, TREADMILL)
     runner = await carla(gyms)
-    before = len(gyms.denials(gym))
     with gyms.changed(gym, (OPEN, CLOSED)):
-        await runner.publish(speed(4), b"closed", qos=1)
-        assert (await mary.message()).payload == b"closed"  # in MyGym as ever
-        await rita.publish(speed(9), b"closed", qos=1)
-        assert (await rita.message()).payload == b"closed"
-        await until_denied(gyms, gym, before + 2)
+        for client, topic, link in ((runner, speed(4), "mygym->remotegym"), (rita, speed(9), "remotegym->mygym")):
+            before = len(gyms.denials(gym, client=link))
+            await client.publish(topic, b"closed")
+            await until_denied(gyms, gym, link, before + 1)
+        for client in (mary, rita):  # each in its own gym as ever
+            assert (await client.message()).payload == b"closed"
+            await client.silent()
     await runner.publish(speed(4), b"open", qos=1)
     assert (await rita.message()).payload == b"open"
     assert (await mary.message()).payload == b"open"
-    await rita.publish(speed(9), b"open", qos=1)
+    await rita.publish(speed(9), b"open")
     assert (await mary.message()).payload == b"open"
 
 
-async def until_denied(gyms: Nodes, node: str, count: int) -> None:
-    async with asyncio.timeout(10):
-        while len(gyms.denials(node)) < count:
+async def until_denied(gyms: Nodes, node: str, link: str, count: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while len(gyms.denials(node, client=link)) < count:
             await asyncio.sleep(0.01)
 
 
@@ -177,10 +181,10 @@ async def test_sharing_example_6_p3_is_about_the_session(gyms: Nodes) -> None:
 async def test_sharing_example_6_p5_takes_in_what_the_gyms_send(gyms: Nodes) -> None:
     """p5 is said of the topic before the gym is put in front of it; without p5 nothing comes in."""
     server, runner = await gyms.come("server", ANALYZER, SERVER), await carla(gyms)
-    before = len(gyms.denials("analyzer"))
+    before = len(gyms.denials("analyzer", client="mygym->analyzer"))
     with gyms.changed("analyzer", ("topic: +/performance/#", "topic: MyGym/+/performance/#")):
         await runner.publish(speed(4), b"1", qos=1)
-        await until_denied(gyms, "analyzer", before + 1)
+        await until_denied(gyms, "analyzer", "mygym->analyzer", before + 1)
     await runner.publish(speed(4), b"2", qos=1)
     assert (await server.message()).payload == b"2"
 
@@ -190,12 +194,12 @@ async def test_sharing_example_6_footnote_5_policies_of_one_connection(gyms: Nod
     subject, clock = "subject: scope:mygym", "    when: within(e.now, e.opening)\n\npreferences:"
     p3a = 'subject: ["link:mygym->remotegym", "link:remotegym->mygym"]'
     p3b = "  - {id: p3b, subject: link:mygym->analyzer, topic: +/performance/ts1/+, action: write}\n\npreferences:"
-    runner, before = await carla(gyms), len(gyms.denials("mygym"))
+    runner, before = await carla(gyms), len(gyms.denials("mygym", client="mygym->analyzer"))
     server, rita = await gyms.come("server", ANALYZER, SERVER), await gyms.come("rita", REMOTEGYM, TREADMILL)
     with gyms.changed("mygym", (subject, p3a)):
         await runner.publish(speed(4), b"p3a", qos=1)
         assert (await rita.message()).payload == b"p3a"
-        await until_denied(gyms, "mygym", before + 1)
+        await until_denied(gyms, "mygym", "mygym->analyzer", before + 1)
     with gyms.changed("mygym", (subject, p3a), (clock, clock.replace("\n\npreferences:", f"\n{p3b}"))):
         await runner.publish(speed(4), b"p3b", qos=1)
         assert (await rita.message()).payload == (await server.message()).payload == b"p3b"
@@ -263,3 +267,60 @@ async def test_sharing_example_9_a_change_of_up1_counts_in_the_other_gym(gyms: N
         assert await before_carlas(gyms, alice, john) == [[], [speed(1)]]
     await mary.publish(speed(1), b"11.2", qos=1)
     assert await before_carlas(gyms, alice, john) == [[speed(1)], []]
+
+
+# -- two domains -----------------------------------------------------------------------------------------------------
+
+BRAND, SHARED = "  domain: gymbrand", "    gymbrand: { nodes: [mygym, remotegym] }"
+THERE = "    mygym: { nodes: [mygym] }"
+HERE = "    remotegym: { nodes: [remotegym] }"
+BELIEF = "    remotegym: { nodes: [remotegym], users: { alice: alice }, roles: { coach: coach } }"
+ROLE_ONLY = "    remotegym: { nodes: [remotegym], roles: { coach: coach } }"
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Iterator[Nodes]:
+    """The gyms are of two companies, which do not know each other yet."""
+    made = Nodes(tmp_path, "two-gyms", "mygym", "remotegym")
+    for name, domains in (("mygym", HERE), ("remotegym", "    third: { nodes: [third] }")):
+        file = made.files[name]
+        text = file.path.read_text()
+        assert BRAND in text
+        assert SHARED in text
+        file.path.write_text(re.sub(rf"{BRAND}.*\n", "", text).replace(SHARED, domains))
+    try:
+        made.start("remotegym", "mygym")
+        made.until("mygym", "mygym->remotegym", state="connected")
+        yield made
+    except BaseException:
+        made.kill()
+        raise
+    made.stop()
+
+
+async def test_sharing_example_9_with_two_domains(strangers: Nodes) -> None:
+    """Alice of RemoteGym is nobody whom Mary means, until Mary's gym believes that she is its Alice and its coach."""
+    gyms = strangers
+    try:
+        alice, rita = await gyms.come("alice", REMOTEGYM, TABLET), await gyms.come("rita", REMOTEGYM, TREADMILL)
+        mary, runner = await gyms.come("mary", MYGYM), await carla(gyms)
+
+        async def published(payload: bytes) -> list[str]:
+            await mary.publish(speed(1), payload, qos=1)
+            await runner.publish(LAST, payload, qos=1)
+            return await until_carlas(alice)
+
+        # RemoteGym has never heard of MyGym's domain: nothing comes in at all
+        await runner.publish(LAST, b"unknown", qos=1)
+        await until_denied(gyms, "remotegym", "mygym->remotegym", 1)
+        await alice.silent()
+        with gyms.changed("remotegym", ("    third: { nodes: [third] }", THERE)):
+            assert await published(b"imported") == []  # what is Mary's is not for alice@remotegym
+            with gyms.changed("mygym", (HERE, ROLE_ONLY)):
+                assert await published(b"role") == []
+            with gyms.changed("mygym", (HERE, BELIEF)):  # what MyGym believes travels with Mary's preferences
+                assert await published(b"believed") == [speed(1)]
+            assert await published(b"withdrawn") == []
+            assert [await until_carlas(rita) for _ in range(4)] == [[]] * 4
+    finally:
+        await gyms.leave()
