@@ -126,6 +126,7 @@ def test_each_change_is_another_policy_version() -> None:
         LINK.replace("}]", ", overflow: refuse}]"),
         LINK + "trust: {domains: {x: {roles: {a: b}}}}\n",
         LINK + "trust: {domains: {x: {nodes: [a]}}}\n",
+        LINK + "trust: {domains: {d: {nodes: [a], through: [b]}}}\n",
     ]
     assert len({read(text).built.policy_version for text in texts}) == len(texts)
 
@@ -250,7 +251,7 @@ _PEER = "`links[0].peer` "
         ),
         (
             "trust: {domains: {d: {roles: {a: b}}}}\n",
-            "`trust.domains.d` is the domain of this node, and nobody elsewhere ",
+            "`trust.domains.d.roles` is said of the domain of this node, whose people are known here as they are; ",
         ),
         (
             "trust: {domains: {x: {nodes: [a]}, y: {nodes: [b, a]}}}\n",

@@ -116,6 +116,21 @@ def test_names_of_a_share() -> None:
     assert got(subscriber) == [("MyGym/tr1/speed", b"x")]
 
 
+def test_policies_of_both_ends_know_a_topic_as_it_is_called_before_the_link() -> None:
+    mapping = share("+/speed", there="MyGym/")
+    leaving, entering = rule("l", "link:x->y", "+/speed", Action.WRITE), rule("l", "link:x->y", "+/speed", Action.READ)
+    publisher_rule, reader = rule("p", "client:pub", "#", Action.WRITE), rule("s", "client:sub", "#", Action.READ)
+    a = Node("a", node_link("x", "y", out=(mapping,), into=()), policies=policies(leaving, publisher_rule))
+    b = Node("b", node_link("y", "x", out=(), into=(mapping,)), policies=policies(entering, reader))
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    for qos in (0, 1):
+        say(publisher, "tr1/speed", qos=qos)
+        cable.run()
+    assert got(subscriber) == [("MyGym/tr1/speed", b"x")] * 2
+
+
 def test_what_the_other_side_does_not_share_is_refused() -> None:
     a = Node("a", node_link("x", "y"))
     b = Node("b", node_link("y", "x", into=(share("ok/#"),)))

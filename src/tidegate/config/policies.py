@@ -218,7 +218,8 @@ class Levels(CheckedSection):
 
 
 class Domain(Section):
-    """Another domain: who speaks for it, and what is believed of its people."""
+    """A domain: which nodes speak for it, and what is believed of its people. Of the domain of this node only the
+    nodes are said: the others of one organisation."""
 
     nodes: tuple[Name, ...] = ()
     """Nodes of that domain. Their links bring messages of its people."""
@@ -252,7 +253,8 @@ class Trust(CheckedSection):
     encryption."""
 
     domains: Mapping[Name, Domain] = Field(default_factory=dict)
-    """Other domains, by name. Without an entry nobody speaks for a domain, and nothing is believed of it."""
+    """Other domains, by name, and which other nodes are of this one. Without an entry nobody elsewhere speaks for a
+    domain, and nothing is believed of it."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.accept is None and not self.revoked and not self.domains:

@@ -80,8 +80,10 @@ def problems(config: Config) -> Iterator[Finding]:
 
 def _own_domain(config: Config) -> Iterator[Finding]:
     own = config.node.domain
-    if config.trust is not None and own in config.trust.domains:
-        yield ("trust", "domains", own), "is the domain of this node, and nobody elsewhere speaks for it; remove it"
+    section = None if config.trust is None else config.trust.domains.get(own)
+    for key in () if section is None else sorted(section.model_fields_set - {"nodes", "through"}):
+        text = "is said of the domain of this node, whose people are known here as they are; remove it"
+        yield ("trust", "domains", own, key), text
 
 
 def warnings(config: Config) -> Iterator[Finding]:

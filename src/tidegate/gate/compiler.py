@@ -72,7 +72,8 @@ class PlanCompiler:
             entering = Known(topic=topic, context=Context(subject=writer), link=link, now=known.now)
         ingress = stages.ingress
         if lane.importer is not None:
-            entering = Known(topic=topic, context=context, link=link, now=known.now, target=lane.importer)
+            before = lane.importer.before(topic) or topic  # policies know it as the other node calls it
+            entering = Known(topic=before, context=context, link=link, now=known.now, target=lane.importer)
             ingress = stages.importing
         admission = evaluate(() if lane.admitted else ingress, entering)
         plan.until, plan.clocked = entering.until, entering.clocked

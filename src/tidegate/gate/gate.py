@@ -167,7 +167,7 @@ class Gate:
             self.cache.derived[key] = lane
         return lane
 
-    def imported_lane(self, data: bytes, context: Context, source: Link) -> Lane:
+    def imported_lane(self, data: bytes, context: Context, source: NodeLinkEnd) -> Lane:
         """The lane of messages with this context that come over a link from another node."""
         key = (data, source, *self._revisions(context))
         lane = self.cache.derived.get(key)

@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.bounded import Bounded
 from tidegate.gate.plan import Plan
 from tidegate.monitor import Attachment
-from tidegate.session import Context, Link, Subject
+from tidegate.session import Context, NodeLinkEnd, Subject
 from tidegate.wire import Properties
 
 NOWHERE = -1  # the version of a lane that nobody may take
@@ -27,7 +27,7 @@ class Lane:
     monitors: tuple[Attachment, ...] = ()  # of the source link
     ruled: bool = True  # the publisher has rules of its own; if not, none count, whoever represents the others
     writer: Subject | None = None  # the monitor or service that writes what takes this lane
-    importer: Link | None = None  # the link from another node that its messages come over
+    importer: NodeLinkEnd | None = None  # the link from another node that its messages come over
     admitted: bool = False  # its messages have passed the steps on the way in
     onward: dict[Hashable, Lane] | None = None  # the lanes of the same sources in other scopes, by link
     own: bool = False  # one source alone takes it, so that what its plans count is what that one sent

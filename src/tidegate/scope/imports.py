@@ -128,6 +128,7 @@ class LinkImports:
             return None
         self._seen[id] = None
         gate, link = self.scope.gate, connection.session.inward
+        assert isinstance(link, NodeLinkEnd)
         lane = gate.imported_lane(message.context, gate.attributes.context(message), link)
         message.link = link.type
         message.facts = None
