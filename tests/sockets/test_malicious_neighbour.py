@@ -379,7 +379,7 @@ def signed(folder: Path, name: str, *, by: str | None = None, **fields: Any) -> 
         (
             {"name": "a", "by": "c"},
             "nobody who speaks for its domain",
-        ),  # signed with another key than that of the certificate
+        ),  # by another key than its own
     ],
 )
 @on_uvloop
@@ -422,8 +422,6 @@ async def test_preferences_that_contradict_each_other(keys: Path, tmp_path: Path
         await tell(UNNUMBERED - 1)  # as high as it goes, of its own people: nobody else is concerned
         await mary_says(b"4", UNNUMBERED - 1)
         await node.gets(b"4")
-        await tell(UNNUMBERED)
-        assert await forger.ended() == Reason.PROTOCOL_ERROR
 
 
 # -- what nobody asks of a link --------------------------------------------------------------------------------------
@@ -572,6 +570,7 @@ async def test_a_flood_of_different_statics_is_bounded(keys: Path, tmp_path: Pat
             await flood(100, 5000)
             gc.collect()
             kept = tracemalloc.get_traced_memory()[0] - before
+            print(*tracemalloc.take_snapshot().statistics("lineno")[:14], sep="\n")
         finally:
             tracemalloc.stop()
         assert kept < 80 * 2**20, kept

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
+from typing import Final
 from weakref import WeakValueDictionary
 
 from tidegate.bounded import Bounded
