@@ -38,6 +38,31 @@ class Bounded(dict[K, V]):
         super().__setitem__(key, value)
 
 
+class Weighed(Bounded[K, V]):
+    """Bounded as well by what its keys weigh together: strangers choose how long many of them are, too."""
+
+    __slots__ = ("_free", "_room", "_weigh")
+
+    def __init__(self, most: int, room: int, weigh: Callable[[K], int], make: Callable[[K], V] | None = None) -> None:
+        super().__init__(most, make)
+        self._room = self._free = room
+        self._weigh = weigh
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if key not in self:
+            weight = self._weigh(key)
+            if weight > self._free:
+                self.clear()
+            super().__setitem__(key, value)
+            self._free -= weight
+        else:
+            super().__setitem__(key, value)
+
+    def clear(self) -> None:
+        self._free = self._room
+        super().clear()
+
+
 class Newest(OrderedDict[K, V]):
     """Holds the `most` entries that were stored last. Call `move_to_end` on use to keep the last used instead."""
 

@@ -20,7 +20,7 @@ def home(when: str) -> HomePreferences:
 
 
 class Kept(dict[str, bytes]):
-    def keep(self, room: str, key: str, value: bytes | None) -> None:
+    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
         assert room == ROOM
         if value is None:
             del self[key]

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from tidegate.bounded import Bounded
+from tidegate.bounded import Weighed
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Known
 from tidegate.policy import Environment, Moment, Paths, Undecided, attributes_of, facets, terms_of
@@ -25,6 +25,7 @@ from tidegate.predicate import UNKNOWN
 from tidegate.session import Context, Link, Message, SourceContext, Subject
 
 CONTEXTS: Final = 10_000  # decoded ones that are kept
+CONTEXT_BYTES: Final = 8 * 2**20  # and what they have together
 PEOPLE: Final = 20_000
 SCORES: Final = "scores"
 """The user property that tells subscribers the scores. Only the pipeline adds it: one of a publisher is removed."""
@@ -142,9 +143,9 @@ class Attributes:
     def __init__(self, rules: RuleSet, clock: Clock) -> None:
         self.rules = rules
         self.clock = clock
-        self._contexts: Bounded[bytes, tuple[Context, dict[str, Any]]] = Bounded(CONTEXTS)
+        self._contexts: Weighed[bytes, tuple[Context, dict[str, Any]]] = Weighed(CONTEXTS, CONTEXT_BYTES, len)
         self._moments: dict[Environment, Moment] = {}
-        self._people: Bounded[Subject, SubjectAttributes] = Bounded(PEOPLE)
+        self._people: Weighed[Subject, SubjectAttributes] = Weighed(PEOPLE, CONTEXT_BYTES, _weight)
         self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
 
     # -- before the message comes --------------------------------------------------------------------------------
@@ -286,6 +287,12 @@ class Attributes:
         if moment is None or moment.at != at:
             moment = self._moments[environment] = environment.at(at)
         return moment
+
+
+def _weight(subject: Subject) -> int:
+    """Of the names of somebody: other nodes choose how many there are, and how long."""
+    names = sum(map(len, (subject.client, subject.user or "", subject.identity, subject.level, subject.scope)))
+    return names + sum(map(len, subject.roles)) + sum(map(len, subject.groups))
 
 
 class PublishAttributes(dict[str, Any]):

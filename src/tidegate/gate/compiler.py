@@ -64,6 +64,7 @@ class PlanCompiler:
         if context.view is not None:
             plan.cost += len(context.view) // 128
         plan.cost += len(context.others)
+        plan.cost += lane.cost
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
         if not lane.ruled:  # whoever represents the publishers without rules may have some by now
             known.scene[RULES] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
+from typing import Final
 from weakref import WeakValueDictionary
 
 from tidegate.bounded import Bounded
@@ -51,6 +52,9 @@ UNHEARD = Deny(step=Step.READ, rule="reserved")
 SAMPLES = 1000  # topics of a shared lane for which its own lanes need not compile
 _OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES))
 """User properties for the node, or from it. Those of a publisher are not passed on: receivers would believe them."""
+
+ORDINARY: Final = 1024  # bytes of a context
+PIECE: Final = 32  # bytes beyond them that count like one target: what is made of them is larger
 
 
 class Gate:
@@ -175,6 +179,7 @@ class Gate:
             monitors = self.monitors(source)
             lane = Lane(context, source.type, V5, self.floor_properties(context), self.version, monitors)
             lane.importer, lane.own, lane.holder, lane.key = source, True, self.cache.derived, key
+            lane.cost = max(0, len(data) - ORDINARY) // PIECE  # another node chooses how much it says
             self.cache.derived[key] = lane
         return lane
 

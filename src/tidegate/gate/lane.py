@@ -27,6 +27,7 @@ class Lane:
     monitors: tuple[Attachment, ...] = ()  # of the source link
     ruled: bool = True  # the publisher has rules of its own; if not, none count, whoever represents the others
     writer: Subject | None = None  # the monitor or service that writes what takes this lane
+    cost: int = 0  # what each plan counts for because the lane is large, and is kept with it
     importer: NodeLinkEnd | None = None  # the link from another node that its messages come over
     admitted: bool = False  # its messages have passed the steps on the way in
     onward: dict[Hashable, Lane] | None = None  # the lanes of the same sources in other scopes, by link

@@ -63,6 +63,7 @@ from tidegate.policy.capability import Accepts
 from tidegate.policy.identities import USER
 from tidegate.scope import Realm, Scope
 from tidegate.scope.publisher_rules import ROOM
+from tidegate.scope.seen_ids import ROOM as SEEN_IDS
 from tidegate.session import Connection, Message, Origin, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
 from tidegate.store.journal import INGEST
@@ -208,6 +209,7 @@ class Node:
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self._restore(self.scopes)
+        self.realm.node_links.restore_ids(records.get(SEEN_IDS, {}))
         self.realm.node_links.begin()
         self.realm.open_links(self.versions.links_before())
         for name, (away, kept) in self._orphaned.left().items():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
-from tidegate.bounded import Bounded
+from tidegate.bounded import Weighed
 from tidegate.gate import Gate
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
@@ -20,7 +20,7 @@ from tidegate.scope.link_control import LinkControl, OwnerSets
 from tidegate.session import Context, Message, Origin, Session
 from tidegate.session.frames import EXACT, Parts
 from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_varint
-from tidegate.wire.envelope import Static, encode_static, plain, prefix, seal
+from tidegate.wire.envelope import STATIC_BYTES, Static, encode_static, plain, prefix, seal
 
 STATICS: Final = 10_000  # of one link that are kept
 _EXPORTED: Final = ("kind", "client", "user", "domain", "scope", "node", "level")
@@ -39,8 +39,8 @@ class LinkExports:
         self.link = link
         self._gate = gate
         self._here = here
-        self._statics: Bounded[tuple[bytes, str, str, str], bytes] = Bounded(STATICS)
-        self._heads: Bounded[tuple[bytes, bytes, str], bytes] = Bounded(STATICS)
+        self._statics: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
+        self._heads: Weighed[tuple[bytes, bytes, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: dict[Origin, bytes] = {}
         self._own = b""  # the first part of this node's ids
 
@@ -151,3 +151,7 @@ class LinkExports:
             scored=context.scored,
             under=context.under,
         )
+
+
+def _weight(key: tuple[bytes | str, ...]) -> int:
+    return sum(map(len, key))

@@ -10,23 +10,23 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.bounded import Bounded, Newest
+from tidegate.bounded import Bounded, Weighed
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.gate import Deny, Plan, Step
 from tidegate.policy import Demand, Subject
 from tidegate.policy.preference_sets import UNNUMBERED
 from tidegate.scope.link_control import PREFIX, LinkControl
+from tidegate.scope.seen_ids import Id
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.wire import NONE, Publish, Reason
-from tidegate.wire.envelope import Envelope, MessageId, Static, open, static_cache
+from tidegate.wire.envelope import STATIC_BYTES, Envelope, Static, open, static_cache
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 STATICS: Final = 10_000  # of one link that are kept
-SEEN: Final = 100_000  # ids of QoS 1 and 2 messages that one scope remembers
 AHEAD: Final = 60.0  # seconds that the clock of another node may be ahead
 
 NOT_SHARED: Final = Deny(step=Step.WRITE, rule="share")
@@ -36,16 +36,16 @@ UNKNOWN_ORIGIN: Final = Deny(step=Step.WRITE, rule="envelope", error="it comes f
 class LinkImports:
     """What comes over one link (session.Plans)."""
 
-    def __init__(self, scope: Scope, control: LinkControl) -> None:
+    def __init__(self, scope: Scope, control: LinkControl, name: str) -> None:
         self.scope = scope
         self.control = control
         self.here: Collection[str] = frozenset()
         """The scopes that a message must not have been in, as paths name them."""
         self.domains: frozenset[str] = frozenset()  # of whose people the other node may speak
         self._statics = static_cache(STATICS)
-        self._contexts: Bounded[tuple[bytes, str, str], bytes] = Bounded(STATICS)
+        self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
-        self._seen: Newest[MessageId, None] = scope.seen_ids
+        self.seen_ids = scope.seen_ids.share(name, scope.site.store)
 
     def opened(self, connection: Connection, packet: Publish) -> Imported | Deny | None:
         """A message and its plan; why it is refused; or None if it has been here before."""
@@ -65,23 +65,22 @@ class LinkImports:
         if before is None:
             self._report(link, packet.topic, NOT_SHARED)
             return NOT_SHARED
-        if strange := domains - self.domains:
-            names = ", ".join(f"{domain[:100]!r}" for domain in sorted(strange))
-            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=f"of the domain {names}"))
+        id = envelope.id
+        if why := self._not_spoken_for(domains, static, id.node):
+            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why))
             return UNKNOWN_ORIGIN
-        if packet.qos and envelope.id in self._seen:
+        if packet.qos and (static.publisher["domain"], id.origin, id.number, id.output) in self.scope.seen_ids:
             return None
         kept = None
         if packet.retain:
             self.control.came_retained(packet.topic)
             kept = self.scope.retained.get(packet.topic)
-        if kept is not None and _id(kept) == envelope.id:
+        if kept is not None and self._id(kept) == (static.publisher["domain"], id.origin, id.number, id.output):
             return None
         context = self._context(static, link, packet, envelope)
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
-        id = envelope.id
         origin = self._origins.get(id.origin)
         if origin is None:
             origin = self._origins[id.origin] = Origin(id.node, id.boot)
@@ -119,14 +118,26 @@ class LinkImports:
 
     def seen(self, message: Message) -> None:
         """A QoS 1 or 2 message has been taken: it is not taken again, whichever way it comes."""
-        self._seen[_id(message)] = None
+        self.seen_ids.add(self._id(message))
+
+    def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
+        """Whether a PUBLISH is the one that these messages came from."""
+        try:
+            id = open(packet.payload, None, statics=self._statics)[0].id
+        except MalformedPacket:
+            return False  # which is said when it is opened
+        return any(self._id(each)[1:] == (id.origin, id.number, id.output) for each in messages)
+
+    def settled(self, message: Message, published: bool) -> None:
+        """A QoS 2 message that was released has been published, or refused."""
+        id = self._id(message)
+        if self.scope.seen_ids.let_go(id, message) and published:
+            self.seen_ids.add(id)
 
     def released(self, connection: Connection, message: Message) -> Plan | None:
         """The plan of a QoS 2 message that is released, and keeps its context; None: it has come another way."""
-        id = _id(message)
-        if id in self._seen:
+        if not self.scope.seen_ids.release(self._id(message), message):
             return None
-        self._seen[id] = None
         gate, link = self.scope.gate, connection.session.inward
         assert isinstance(link, NodeLinkEnd)
         lane = gate.imported_lane(message.context, gate.attributes.context(message), link)
@@ -141,6 +152,25 @@ class LinkImports:
         """Of all people that a message comes from."""
         statics = [static, *(open(each, None, statics=self._statics)[0].static for each in static.others)]
         return {_text(each.publisher, "domain") for each in statics}
+
+    def renew(self) -> None:
+        """There is another connection, or there are other rules: what was believed over the last one is asked again."""
+        self._contexts.clear()
+
+    def _not_spoken_for(self, domains: set[str], static: Static, node: str) -> str:
+        """Why the other node may not say this, of its publisher and of those of all that it was made from; empty: it
+        may."""
+        if node == self.scope.site.origin.node:
+            return "it was made here"  # and does not come from elsewhere
+        if static.origin != node:
+            return f"made by {static.origin}, and numbered by {node}"
+        strange = sorted(domains - self.domains)
+        return f"of the domain {', '.join(f'{domain[:100]!r}' for domain in strange)}" if strange else ""
+
+    def _id(self, message: Message) -> Id:
+        origin = bytes.fromhex(message.origin.node) + message.origin.boot.to_bytes(6, "big")
+        domain = self.scope.gate.attributes.context(message).subject.domain
+        return domain, origin, message.number, message.output
 
     def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
         lowered = envelope.qos if envelope.qos != packet.qos else None
@@ -158,7 +188,7 @@ class LinkImports:
 
     def _made(self, static: Static, link: NodeLinkEnd, topic: str) -> Context:
         """The context that a static part says, as far as it is believed."""
-        levels, own = self.scope.gate.rules.levels, link.subject
+        levels, own, own_far = self.scope.gate.rules.levels, link.subject, link.far
         said = static.publisher
         subject = Subject(
             kind=_text(said, "kind") or "client",
@@ -183,7 +213,7 @@ class LinkImports:
             scored=static.scored,
             floor=levels.floor(static.floor, own.level),
             held=levels.floor_facts(static.facts, own.facts),
-            path=static.path,
+            path=static.path if static.path[-1:] == (own_far,) or not own_far else (*static.path, own_far),
             foreign=_owner(static),
         )
 
@@ -200,11 +230,10 @@ def _text(said: Any, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _weight(key: tuple[bytes, str, str]) -> int:
+    return len(key[0]) + len(key[1])
+
+
 def _texts(said: Any, name: str) -> tuple[str, ...]:
     values = said.get(name, ())
     return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list | tuple) else ()
-
-
-def _id(message: Message) -> MessageId:
-    origin = bytes.fromhex(message.origin.node) + message.origin.boot.to_bytes(6, "big")
-    return MessageId(origin=origin, number=message.number, output=message.output)

@@ -25,6 +25,8 @@ PREFIX: Final = "$tidegate/link/"
 PREFERENCES: Final = f"{PREFIX}preferences"
 RETAINED: Final = f"{PREFIX}retained"
 TOLD: Final = 100_000  # owners that one connection has been told of
+REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
+_ENTRY: Final = 100  # bytes of a topic beside its text
 PIECE: Final = 200  # retained messages looked at in one go
 
 
@@ -65,13 +67,14 @@ class LinkControl:
         self.links = links
         self._told: dict[Key, int] = {}  # on this connection
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
+        self._repeated_bytes = 0
 
     # -- told ------------------------------------------------------------------------------------------------------
 
     def opened(self) -> None:
         """There is a new connection."""
         self._told.clear()
-        self._repeated = set()
+        self._repeated, self._repeated_bytes = set(), 0
 
     def tell_owner(self, key: Key, number: int) -> None:
         """A message of that owner is about to leave with this number."""
@@ -138,13 +141,19 @@ class LinkControl:
         elif offer is Offer.TAKEN:
             self.links.renumbered(offered.key, self.end)
 
+    @property
+    def remembered(self) -> int:
+        """Bytes of the retained topics that are remembered until the end mark."""
+        return self._repeated_bytes
+
     def came_retained(self, topic: str) -> None:
         """A retained message has come over this link."""
-        if self._repeated is None:
-            return
-        self._repeated.add(topic)
-        if len(self._repeated) > self.end.site.limits.retained:
-            self._repeated = None  # more than can be kept: nothing is known to be gone
+        repeated = self._repeated
+        if repeated is not None and topic not in repeated:
+            repeated.add(topic)
+            self._repeated_bytes += len(topic) + _ENTRY
+            if self._repeated_bytes > REPEATED:  # it never comes to an end: nothing is dropped then
+                self._repeated, self._repeated_bytes = None, 0
 
     def _forgotten(self, repeated: set[str]) -> Iterator[bool]:
         """Lets go of retained messages that came over this link and are not there any more, a piece at a time."""

@@ -9,6 +9,7 @@ Who the other node is has been found out before: by its certificate, which both 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,6 +25,8 @@ from tidegate.scope.authenticator import Refused
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
+from tidegate.scope.seen_ids import ROOM as SEEN
+from tidegate.scope.seen_ids import by_link
 from tidegate.session import (
     NEVER,
     Connection,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
 VERSION: Final = "1"
+_NODE: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +97,12 @@ class Greeting:
         for name, value in pairs:
             if name == GREETING:
                 match value.split(" "):
-                    case [version, link, node, domain] if version == VERSION:
+                    case [version, link, node, domain] if version == VERSION and _NODE.fullmatch(node):
                         return cls(link=link, node=node, domain=domain)
         return None
 
 
+TWIN: Final = "the other node has the id of this one; was its data folder copied?"
 PRINCIPAL: Final = "link:"
 """Before the name of a link, the principal of its session."""
 KEEP_ALIVE: Final = 30  # seconds
@@ -135,7 +140,7 @@ class LinkEnd:
         self.lifetime = self
         self.subscribing = NoSubscriptions()
         self.control = LinkControl(self, links)
-        self.plans = LinkImports(scope, self.control)
+        self.plans = LinkImports(scope, self.control, link.name)
         self.configure(link)
 
     @property
@@ -187,6 +192,7 @@ class LinkEnd:
         session.generation = self.site.generation
         # a name that this domain had before means its people: see `Attributes`
         self.plans.domains = frozenset() if peer is None else spoken_for(peer.name, rules.domains) - rules.formerly
+        self.plans.renew()
         self.scope.path.monitoring.states.attach(session)
 
     def route(self) -> None:
@@ -241,6 +247,8 @@ class LinkEnd:
             return "the other side is no Tidegate node, or speaks another version"
         if greeting.link != f"{self.link.far}->{self.link.near}":
             return f"the other side answers for another link, {greeting.link[:100]}"
+        if greeting.node == self.site.origin.node:
+            return TWIN
         self._attach(connection, peer, greeting, packet.properties)
         return ""
 
@@ -249,6 +257,8 @@ class LinkEnd:
         greeting = Greeting.read(packet.properties.user_properties)
         if greeting is None or packet.version != V5:
             return Refused(reason=Reason.PROTOCOL_ERROR, text="a link needs MQTT 5")
+        if greeting.node == self.site.origin.node:
+            return Refused(text=TWIN)
         if packet.will is not None or packet.clean_start:
             return Refused(reason=Reason.PROTOCOL_ERROR, text="a link has no will, and does not start clean")
         limits = self.site.limits
@@ -334,6 +344,7 @@ class LinkEnd:
         if session.connection is not None:
             session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
+        self.plans.seen_ids.end()
 
 
 class NodeLinks:
@@ -402,6 +413,16 @@ class NodeLinks:
     def owns(self, record: StoredSession) -> bool:
         """Whether a stored session is that of a link."""
         return record.principal.startswith(PRINCIPAL)
+
+    def restore_ids(self, records: Mapping[str, bytes]) -> None:
+        """The ids of messages that came over links, as the store kept them, before anything comes over one."""
+        for name, ids in by_link(records):
+            end = self.ends.get(name)
+            if end is not None:
+                end.plans.seen_ids.restore(ids)
+            else:  # the link is gone
+                for slot in ids:
+                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {slot}", None)
 
     def restore(self, record: StoredSession) -> None:
         """A session as the store kept it; that of a link which is gone ends."""

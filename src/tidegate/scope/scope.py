@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tidegate.bounded import Newest
 from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step
 from tidegate.monitor import ModeRevision
 from tidegate.routing import Shares, Subscriptions
@@ -16,7 +15,6 @@ from tidegate.scope.authenticator import ANONYMOUS, Authenticator
 from tidegate.scope.capability_expiry import Validity
 from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.imports import SEEN
 from tidegate.scope.node_links import PRINCIPAL, NodeLinks
 from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
@@ -24,6 +22,7 @@ from tidegate.scope.presences import Presences
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.retained import Retained
+from tidegate.scope.seen_ids import SeenIds
 from tidegate.scope.session_lifetime import SessionLifetime
 from tidegate.scope.shared_subscriptions import Sharing
 from tidegate.scope.subjects import Subjects
@@ -31,7 +30,6 @@ from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.session import Grant, Link, Message, Session, Site
 from tidegate.session.prices import PLAN
-from tidegate.wire.envelope import MessageId
 
 REVIEW = 20  # sessions looked at per turn after a change of the rules: about a millisecond
 
@@ -69,7 +67,7 @@ class Scope:
         self.entrance = self  # where its clients publish
         self.neighbours: Mapping[str, Scope] = {name: self}  # all scopes of the node
         self.node_links: NodeLinks | None = None  # of the node to others
-        self.seen_ids: Newest[MessageId, None] = Newest(SEEN)  # of QoS 1 and 2 messages that came from other nodes
+        self.seen_ids = SeenIds()  # of QoS 1 and 2 messages that came from other nodes
         self.subjects = Subjects(self, authenticator)
         self.presences = Presences(self, rules)
         self.gate = Gate(

@@ -7,9 +7,10 @@ from typing import Final, Protocol
 
 from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
+from tidegate.session import unreleased
 from tidegate.session.connection import Connection
 from tidegate.session.crossing import cross
-from tidegate.session.host import Lane, Refusal, Route
+from tidegate.session.host import Events, Lane, Refusal, Route
 from tidegate.session.message import Message
 from tidegate.session.publishing import Publishing
 from tidegate.wire import Publish, Reason, Type, encode_varint
@@ -44,18 +45,27 @@ class Importer(Protocol):
         ...
 
     def seen(self, message: Message) -> None:
-        """A QoS 1 or 2 message has been taken."""
+        """A QoS 1 message has been taken: it is not taken again, whichever way it comes."""
+        ...
+
+    def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
+        """Whether a PUBLISH is the one that these messages came from."""
+        ...
+
+    def settled(self, message: Message, published: bool) -> None:
+        """A QoS 2 message that was released has been published, or refused."""
         ...
 
 
 class LinkPublishing(Publishing):
     """What one connection of a link publishes, until it is acknowledged."""
 
-    __slots__ = ("_known", "importer")
+    __slots__ = ("_known", "_refusal", "importer")
 
     def __init__(self, connection: Connection, importer: Importer) -> None:
         super().__init__(connection)
         self.importer = importer
+        self._refusal: Refusal | None = None  # why the last QoS 0 or 1 message was not published
         self._known: Bounded[tuple[bytes, bytes], tuple[Lane, bytes]] = Bounded(KNOWN)
         """By static part and topic: the lane of such messages, and the name of their route there."""
 
@@ -119,6 +129,8 @@ class LinkPublishing(Publishing):
         if packet.topic[:1] == "$" and self.importer.told(packet):
             return
         qos, pid = packet.qos, packet.packet_id
+        if qos == 2 and self._resent(packet):
+            return
         imported = self.importer.opened(self.connection, packet)
         if isinstance(imported, Imported):
             message = imported.message
@@ -128,12 +140,57 @@ class LinkPublishing(Publishing):
                 if edge:
                     key = packet.payload[:edge], len(name).to_bytes(2, "big") + name
                     self._known[key] = imported.lane, name
+            self._refusal = None
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
-            if qos == 1:
-                self.importer.seen(message)
+            if qos == 1 and (self._refusal is None or self._refusal.suppressed):
+                self._taken(message)
         elif imported is not None:
             self._refused(qos, pid, imported)
         elif qos:
             # whoever sends it is done with it: 0x10, or PUBREC with a reason, ends the exchange
             type = Type.PUBACK if qos == 1 else Type.PUBREC
             self._acknowledge(type, pid, Reason.NO_MATCHING_SUBSCRIBERS if qos == 1 else REPEATED, wait=False)
+
+    def _resent(self, packet: Publish) -> bool:
+        """Whether it waits for PUBREL already: it is acknowledged again. Another message under the same identifier says
+        that the other node has let go of the one that waits."""
+        pid = packet.packet_id
+        kept = (self.session.incoming or {}).get(pid)
+        if kept is None:
+            return False
+        if self.importer.same(packet, kept.messages):
+            if self.inherited:
+                self.inherited.discard(pid)
+            self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=self.session.row != 0)
+            return True
+        if kept.journaled:
+            return False
+        unreleased.forget(self.session, pid)
+        if self.inherited:
+            self.inherited.discard(pid)
+        if self.session.row:
+            self.site.store.release(self.session.row, pid)
+        return False
+
+    def _taken(self, message: Message) -> None:
+        """Its id is in the store with what becomes of it; if that is in the journal, not before it."""
+        if message.journaled:
+            self.site.journal.after(self.importer.seen, message)
+        else:
+            self.importer.seen(message)
+
+    def _not_published(self, message: Message, pid: int, why: Refusal) -> None:
+        self._refusal = why
+        super()._not_published(message, pid, why)
+
+    def _publish_released(self, pid: int, released: list[tuple[Message, Events]]) -> None:
+        kept = (self.session.incoming or {}).get(pid)
+        messages = () if kept is None else kept.messages
+        super()._publish_released(pid, released)
+        for message in messages:
+            self.importer.settled(message, any(message is each for each, _ in released))
+
+    def _full(self, qos: int, pid: int) -> None:
+        """Nothing can be made safe. A reason in PUBACK or PUBREC would end the exchange; without one the other node
+        keeps the message."""
+        self.connection.close(Reason.QUOTA_EXCEEDED, "nothing can be made safe here at the moment")

@@ -102,8 +102,11 @@ class Store(Protocol):
         """A short text that is found under `key` at the next start, in place of the last one."""
         ...
 
-    def keep(self, room: str, key: str, value: bytes | None) -> None:
-        """What a room keeps under a key of its own, in place of the last value; None: nothing any more."""
+    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
+        """What a room keeps under a key of its own, in place of the last value; None: nothing any more.
+
+        `urgent`: somebody may wait for the commit.
+        """
         ...
 
     def after(self, callback: Callable[..., None], *args: Any) -> None: ...
@@ -155,7 +158,7 @@ class Volatile:
     def remember(self, key: str, value: str) -> None:
         pass
 
-    def keep(self, room: str, key: str, value: bytes | None) -> None:
+    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
         pass
 
     def after(self, callback: Callable[..., None], *args: Any) -> None:

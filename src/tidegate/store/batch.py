@@ -320,9 +320,12 @@ class Notes:
 
     # whatever else a room keeps
 
-    def keep(self, room: str, key: str, value: bytes | None) -> None:
+    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
         self._batch.records[room, key] = value
-        self._hurry()
+        if urgent:
+            self._hurry()
+        elif not self._woken:
+            self._wake()
 
     # what was found when the store was opened
 

@@ -27,7 +27,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from tidegate.bounded import Bounded
+from tidegate.bounded import Bounded, Weighed
 from tidegate.errors import MalformedPacket
 from tidegate.wire.envelope_static import (
     HEAD,
@@ -67,6 +67,8 @@ __all__ = [
 ]
 
 MAX_PROOF: Final = 4096
+STATIC_BYTES: Final = 8 * 2**20
+"""Of all statics in one cache."""
 MAX_PROPERTY: Final = 65_535  # [MQTT-1.5.4] a string has two bytes for its length
 MAX_PUBLISHED: Final = 1 << 32  # seconds: up to here a float holds each microsecond
 SIGNATURE: Final = 64
@@ -130,7 +132,7 @@ class Envelope:
 
 def static_cache(most: int) -> Bounded[bytes, Static]:
     """For `open`: statics by their bytes."""
-    return Bounded(most, decode_static)
+    return Weighed(most, STATIC_BYTES, len, decode_static)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
