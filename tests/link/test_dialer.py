@@ -332,7 +332,6 @@ async def test_the_other_side_sets_the_keep_alive(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(attempt, "SILENCE", 0.1)
     async with linked(folder, script=shorter) as (server, running):
         await server.next()
-        await up(running)
         assert await running.fails() == "nothing came for 0.1 s"
 
 

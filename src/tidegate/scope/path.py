@@ -14,9 +14,9 @@ Out, for each target link y->z, at the moment of sending:
                that was queued or retained (`permits`); their order is in `gate.stages`
 11. monitor    `leave`: the monitors of y->z turn the delivery into a sequence of deliveries
 
-Every message takes this path: PUBLISH, wills, services, `POST /data`, what monitors and their timers emit, what comes
-over a link from another scope, what the pipeline publishes. The fast lanes of a connection follow a plan in which all
-steps have been decided. Nothing else seals, writes to the journal, or runs a monitor.
+Every message takes this path: PUBLISH, wills, services, `POST /data`, what monitors and timers emit, what comes over a
+link, what the pipeline publishes. The fast lanes of a connection follow a plan in which all steps have been decided.
+Nothing else seals, writes to the journal, or runs a monitor.
 
 A QoS 2 message is published when it is released: `accept` decides step 1 at PUBLISH, so that PUBREC can say no;
 `release` takes steps 1 to 5 at PUBREL, and `deliver_released` the others, when the journal is safe. Until then the
@@ -46,19 +46,17 @@ from tidegate.wire import NONE, Properties, Reason
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
-Events = tuple[tuple[Plan, Message], ...]
-"""Messages on their way, each with the plan it follows."""
+Events = tuple[tuple[Plan, Message], ...]  # messages on their way, each with the plan it follows
 
+# nothing can be made safe at the moment: the publisher sends it again later
 NO_ROOM: Final = Deny(step=Step.JOURNAL, rule="storage", reason=Reason.QUOTA_EXCEEDED)
-"""Nothing can be made safe at the moment: the publisher sends it again later."""
 
 
 class Path:
     """The eleven steps of one scope."""
 
     def __init__(self, scope: Scope, keyring: Keyring | None, stopwatch: Callable[[], float]) -> None:
-        self.scope = scope
-        self.site = scope.site
+        self.scope, self.site = scope, scope.site
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
         self.egress = Egress(scope, self.monitoring, stopwatch)
@@ -386,16 +384,13 @@ class Egress:
     """Steps 6 to 11: what leaves a scope for its sessions (session.Decider)."""
 
     def __init__(self, scope: Scope, monitoring: Monitoring, stopwatch: Callable[[], float]) -> None:
-        self.scope = scope
-        self.site = scope.site
-        self.monitoring = monitoring
-        self._stopwatch = stopwatch
+        self.scope, self.site = scope, scope.site
+        self.monitoring, self._stopwatch = monitoring, stopwatch
         self.fresh = scope.subjects.fresh
         self.deferring = Deferring(scope)
         self._postponing = Postponing(scope, stopwatch)
         self.stream, self.too_weak = self.deferring.stream, self.deferring.too_weak
-        self.listened = monitoring.listened
-        self.caught_up = monitoring.states.caught_up
+        self.listened, self.caught_up = monitoring.listened, monitoring.states.caught_up
 
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         """Steps 6 to 10 for the targets of a plan in this scope: what was not decided with the plan is decided now."""
@@ -451,9 +446,7 @@ class Egress:
             spent = self._stopwatch() - begun  # whoever publishes pays for what it is asked, also later
             share = len(plan.conditional) / (len(plan.conditional) - len(postponed) or 1)
             self.site.effort += int(spent * share * 1e6)
-        for grant in plan.postponed:
-            if seen is None or first(seen, grant.session, message):
-                postponed.append(grant)
+        postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
         if postponed:
             reached += self._postponing.postpone(postponed, message, source)
         for weak, ways in plan.deferred:
@@ -602,5 +595,5 @@ class Egress:
 
     def own(self, session: Session, message: Message) -> bool:
         """Whether a session's client has published the message."""
-        publisher = self.scope.gate.attributes.context(message).subject
-        return publisher.session == session.subject.session
+        context = self.scope.gate.attributes.context(message)
+        return not context.path and context.subject.session == session.subject.session
