@@ -69,10 +69,17 @@ def certificates(folder: Path, *people: str) -> None:
         tidegate("cert", "issue", name, "--client", "--force", "-f", str(folder))
 
 
+def node_certificates(folder: Path, *nodes: str) -> None:
+    """An authority, and a certificate for each of these nodes, with which it connects and is connected to."""
+    tidegate("cert", "ca", "--force", "-f", str(folder))
+    for name in nodes:
+        tidegate("cert", "issue", name, "--host", HOST, "--client", "--force", "-f", str(folder))
+
+
 @contextlib.contextmanager
 def node(config: Path) -> Iterator[None]:
     """`tidegate run -c FILE`, from when it accepts connections to the end of the block."""
-    log = _var(config) / "node.log"
+    log = _var(config) / f"{config.stem}.log"
     with log.open("wb") as stream:
         running = subprocess.Popen(
             [_TIDEGATE, "run", "-c", str(config)], stdout=stream, stderr=stream, env={**os.environ, **_runtime(config)}
@@ -128,6 +135,16 @@ def monitor_state(config: Path, id: str) -> Any:
     return state["state"]
 
 
+def until_linked(config: Path, *links: str) -> None:
+    """Waits until these links of a node to others are up, and nothing waits for them any more."""
+    path, deadline = load_or_minimal(config).control_socket, time.monotonic() + PATIENCE
+    for link in links:
+        while (shown := control.ask(path, "link_show", link=link))["state"] != "connected" or shown["queue"]:
+            if time.monotonic() > deadline:
+                raise Trouble(f"{link}: {shown['error'] or shown}")
+            time.sleep(0.02)
+
+
 def denials(config: Path) -> list[dict[str, Any]]:
     """What the audit of the running node says was denied, in order."""
     printed = tidegate("audit", "--kind", "deny", "--json", "-c", str(config), **_runtime(config))
@@ -172,7 +189,9 @@ class Player:
         certificate: str | None = None,
         v5: bool = True,
         says: Mapping[str, str] | None = None,
+        keep: bool = False,
     ) -> None:
+        """`keep`: what comes while it is away waits for it."""
         self.name = name
         self._v5 = v5
         self._answers: Queue[int] = Queue()
@@ -196,7 +215,12 @@ class Player:
         self._mqtt.on_unsubscribe = lambda _c, _u, _m, _r, _p: self._answers.put(0)
         self._mqtt.on_publish = lambda _c, _u, _m, reason, _p: self._answers.put(reason.value)
         self._mqtt.on_message = self._take
-        self._mqtt.connect(HOST, port, properties=self._properties(PacketTypes.CONNECT, says))
+        about = self._properties(PacketTypes.CONNECT, says)
+        if keep:
+            about = about or Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            about.SessionExpiryInterval = 3600
+        fresh = False if keep else mqtt.MQTT_CLEAN_START_FIRST_ONLY
+        self._mqtt.connect(HOST, port, clean_start=fresh, properties=about)
         self._mqtt.loop_start()
         if code := self._answer("the connection"):
             self._mqtt.loop_stop()
@@ -329,6 +353,7 @@ class Scene:
     receivers: Sequence[Player]
     describe: Callable[[Received, bytes], str]
     rows: list[tuple[str, ...]] = field(default_factory=list)
+    crossing: list[tuple[str, str, str, bytes, Mapping[str, str]]] = field(default_factory=list)
 
     def publishes(
         self,
@@ -355,6 +380,30 @@ class Scene:
         self.play.wrong += not right
         mark = "✓" if right else f"WRONG: expected {' | '.join(should)}"
         self.rows.append((who.name, called or topic, answer, *came, mark))
+
+    def crosses(self, who: Player, topic: str, content: object, gets: Mapping[str, str]) -> None:
+        """One row of a scene over several nodes, each with a content of its own; see `arrived`."""
+        payload = json.dumps(content).encode()
+        code = who.publish(topic, payload)
+        self.crossing.append((who.name, topic, f"0x{code:02X}" if code >= 0x80 else "ok", payload, gets))
+
+    def arrived(self) -> None:
+        """The end of it. Every receiver gets the last message, which nothing that was published before comes after."""
+        last = self.crossing[-1][3]
+        came: list[dict[bytes, str]] = []
+        for one in self.receivers:
+            came.append({})
+            while last not in came[-1]:
+                message = one.next()
+                came[-1][message.payload] = self.describe(message, message.payload)
+        for name, topic, answer, payload, gets in self.crossing:
+            cells = [each.get(payload, NOTHING) for each in came]
+            should = [gets.get(one.name, NOTHING) for one in self.receivers]
+            self.play.wrong += cells != should
+            mark = "✓" if cells == should else f"WRONG: expected {' | '.join(should)}"
+            self.rows.append((name, topic, answer, *cells, mark))
+        self.crossing.clear()
+        self.show()
 
     def show(self) -> None:
         head = ("published by", "what", "answer", *(one.name for one in self.receivers), "")
