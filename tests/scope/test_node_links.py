@@ -17,7 +17,7 @@ from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.domains import Domain
 from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
 from tidegate.policy.preference_sets import Verify
-from tidegate.policy.scopes import Overflow, ScopeGraph
+from tidegate.policy.scopes import Overflow, ScopeGraph, TopicMapping
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
@@ -555,3 +555,21 @@ def test_another_node_is_not_this_one_when_it_says_so() -> None:
     # the node's own statistics are exempt from brokering; what another says of itself is not
     _, subscriber, _ = foreign_publisher(kind="service", client="sys")
     assert got(subscriber) == []
+
+
+@pytest.mark.parametrize(
+    ("out", "into"),
+    [((share("t", qos=0), share("#")), (share("#"),)), ((share("#"),), (share("t", qos=0), share("#")))],
+)
+def test_the_first_share_says_the_qos_at_either_end(
+    out: tuple[TopicMapping, ...], into: tuple[TopicMapping, ...]
+) -> None:
+    a = Node("a", node_link("x", "y", out=out))
+    b = Node("b", node_link("y", "x", into=into))
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 2)
+    for topic in ("t", "u"):
+        say(publisher, topic, qos=1)
+    cable.run()
+    assert {message.topic: message.qos for message in subscriber.messages()} == {"t": 0, "u": 1}

@@ -96,7 +96,7 @@ class LinkImports:
         message = Message(
             packet.topic,
             payload,
-            packet.qos,
+            min(packet.qos, link.qos(before)),
             packet.retain,
             site.wall if envelope.published > site.wall + AHEAD else envelope.published,
             origin,
@@ -173,7 +173,9 @@ class LinkImports:
         return domain, origin, message.number, message.output
 
     def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
-        lowered = envelope.qos if envelope.qos != packet.qos else None
+        before = link.before(packet.topic)
+        taken = packet.qos if before is None else min(packet.qos, link.qos(before))
+        lowered = envelope.qos if envelope.qos != taken else None
         key = (static.data, packet.topic, str(lowered))
         data = self._contexts.get(key)
         if data is None:

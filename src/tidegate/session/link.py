@@ -79,6 +79,11 @@ class NodeLinkEnd(ScopeLinkEnd):
         """What a topic behind this link is called before it; None if it does not cross."""
         return None if self.link is None else self.link.before(topic)
 
+    def qos(self, topic: str) -> int:
+        """With which QoS at most something that is called so before it crosses."""
+        crossed = None if self.link is None else self.link.crossing(topic)
+        return 0 if crossed is None else crossed[1]
+
     @property
     def leads_to(self) -> str:
         return self.target.removeprefix("scope:")

@@ -55,6 +55,20 @@ class LinkSession(Session):
     def full(self) -> Full:
         return Full.DROP_OLDEST  # a long outage must not stop what is new
 
+    def deliver(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        ids: tuple[int, ...],
+        group: tuple[str, str] | None = None,
+        shown: Message | None = None,
+    ) -> None:
+        """Owes it a message, with the QoS of the first share that has its topic."""
+        link = self.outward
+        assert isinstance(link, NodeLinkEnd)
+        super().deliver(message, min(qos, link.qos(message.topic)), retain, ids, group, shown)
+
     def refuses(self, message: Message) -> bool:
         """Whether a QoS 1 or 2 message finds no room here, and is to be refused to its publisher then."""
         if not self.refusing or self.room(message):
