@@ -122,7 +122,6 @@ except (FileNotFoundError, ConnectionRefusedError):
                     pass_fds=(theirs.fileno(),),
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1", COLD: "1"},
                 )
-            atexit.register(self.stop)
         return self._socket
 
     def ready(self) -> None:
@@ -143,10 +142,10 @@ except (FileNotFoundError, ConnectionRefusedError):
         if self._socket is not None and self._process is not None:
             self._socket.close()
             self._process.wait()
-            with contextlib.suppress(OSError):
-                Path(self.address).unlink()
-                Path(self.python).unlink()
-                Path(self.folder).rmdir()
+        for file in (self.address, self.python):
+            Path(file).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            Path(self.folder).rmdir()
 
 
 def install() -> None:
@@ -154,6 +153,7 @@ def install() -> None:
     server = Server()
     os.environ[ADDRESS] = server.address
     server.write_python()
+    atexit.register(server.stop)
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, server.python)
     _servers.append(server)
