@@ -219,7 +219,9 @@ async def test_sharing_example_7_up2_and_up3_forbid_forwarding(gyms: Nodes) -> N
 
 async def test_sharing_example_7_only_in_the_gym_where_it_was_sensed(gyms: Nodes) -> None:
     """A wish for all other environments: `to: "*"`."""
-    with gyms.changed("mygym", ('user: bob, topic: +/performance/ts1/+, to: remotegym', 'user: bob, topic: "#", to: "*"')):
+    with gyms.changed(
+        "mygym", ("user: bob, topic: +/performance/ts1/+, to: remotegym", 'user: bob, topic: "#", to: "*"')
+    ):
         bob, here = await gyms.come("bob", MYGYM), await gyms.come("alice", MYGYM, TABLET)
         alice, server = await gyms.come("alice", REMOTEGYM, TABLET), await gyms.come("server", ANALYZER, SERVER)
         await bob.publish(speed(2), b"9.8", qos=1)
