@@ -53,7 +53,9 @@ def one_brand(play: Play) -> None:
     carla, rita = come("carla", "mygym"), come("rita", "remotegym")
     server = come("server", "analyzer", "+/+/performance/#")
     with players(mary, bob, carla, alice, john, rita, server):
-        scene = play.scene("One brand: from MyGym to RemoteGym (Alice, John) and the analyzer", mary, bob, alice, john, server)
+        scene = play.scene(
+            "One brand: from MyGym to RemoteGym (Alice, John) and the analyzer", mary, bob, alice, john, server
+        )
         scene.crosses(mary, "tr1/performance/ts1/speed", 11.2, {"alice": ALL})  # up1 and up2
         scene.crosses(bob, "tr2/performance/ts1/speed", 9.8, {"mary": ALL, "bob": ALL, "server": ALL})  # up3
         coaches = {"alice": ALL, "john": ALL}

@@ -11,7 +11,7 @@ import pytest
 from examples.linked import KEEP, Nodes, nodes
 from harness import Client
 
-OUTSIDE, H2, H3, H4 = "1883", "1884", "1885", "1886"
+INTERNET, H2, H3, H4 = "1883", "1884", "1885", "1886"
 LINK = "H1->I"
 
 
@@ -36,7 +36,7 @@ async def lock(home: Nodes) -> Client:
 
 async def test_scopes_section_3_5_the_owner_lets_somebody_in_from_outside(home: Nodes) -> None:
     """The bell rings outside; A1, in the house, sees what comes from there."""
-    door, phone, bell = await lock(home), await home.come("SP", OUTSIDE, "AccessRequest"), await home.come("DB", H2)
+    door, phone, bell = await lock(home), await home.come("SP", INTERNET, "AccessRequest"), await home.come("DB", H2)
     await bell.publish("AccessRequest", b"ring", qos=1)
     assert (await phone.message()).payload == b"ring"
     await phone.publish("AccessGranted", qos=1)
@@ -47,7 +47,7 @@ async def test_scopes_section_3_5_the_owner_lets_somebody_in_from_outside(home: 
 
 async def test_scopes_section_3_5_policy_1_motion_stays_at_home(home: Nodes) -> None:
     """Not even the hub gets it out in the name of the detector; and what comes before the ring would have come."""
-    bell, cloud = await home.come("DB", H2, "MD_motion"), await home.come("cloud", OUTSIDE, "+")
+    bell, cloud = await home.come("DB", H2, "MD_motion"), await home.come("cloud", INTERNET, "+")
     detector, hub = await home.come("MD", H4), await home.come("hub", H2)
     await detector.publish("MD_motion", qos=1)
     assert (await bell.message()).topic == "MD_motion"
@@ -60,7 +60,7 @@ async def test_scopes_section_3_5_policy_1_motion_stays_at_home(home: Nodes) -> 
 async def test_scopes_section_3_5_policy_2_nobody_outside_but_the_owner_opens_the_door(home: Nodes) -> None:
     """The node outside lets the cloud say everything. The house takes it from the owner's phone only."""
     door, bell = await lock(home), await home.come("DB", H2)
-    cloud, phone = await home.come("cloud", OUTSIDE), await home.come("SP", OUTSIDE, "AccessRequest")
+    cloud, phone = await home.come("cloud", INTERNET), await home.come("SP", INTERNET, "AccessRequest")
     await bell.publish("AccessRequest", qos=1)
     await phone.message()
     await cloud.publish("AccessGranted", qos=1)
@@ -75,7 +75,7 @@ async def test_scopes_section_3_5_without_the_internet(home: Nodes) -> None:
     """The node outside is killed: the door opens by the rules, and the owner hears of it when it is back."""
     door, bell, panel = await lock(home), await home.come("DB", H2), await home.come("panel", H2, "AccessRequest")
     hub = await home.come("hub", H2)
-    cloud = await home.come("cloud", OUTSIDE, "+", clean_start=False, properties=KEEP)
+    cloud = await home.come("cloud", INTERNET, "+", clean_start=False, properties=KEEP)
     await bell.publish("AccessRequest", b"before", qos=1)
     assert (await cloud.message()).payload == (await panel.message()).payload == b"before"
     await panel.publish("AccessDenied", qos=1)
@@ -94,11 +94,11 @@ async def test_scopes_section_3_5_without_the_internet(home: Nodes) -> None:
 
     home.start("outside")
     home.until("house", LINK, state="connected", queue=0)
-    cloud = await home.come("cloud", OUTSIDE, clean_start=False, properties=KEEP)
+    cloud = await home.come("cloud", INTERNET, clean_start=False, properties=KEEP)
     assert cloud.connack.session_present
     waited = [(await cloud.message()).topic for _ in range(4)]
     assert waited == ["DL_unlock", "AccessRequest", "AccessGranted", "DL_unlock"]
-    phone = await home.come("SP", OUTSIDE)  # and the other way works again, too
+    phone = await home.come("SP", INTERNET)  # and the other way works again, too
     await bell.publish("AccessRequest", qos=1)
     assert (await cloud.message()).topic == "AccessRequest"
     await phone.publish("AccessGranted", qos=1)

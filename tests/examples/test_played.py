@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ PLAYED = (
     "components",
     "doorlock",
     "flood",
+    "house-outside",
     "labels",
     "levels",
     "mygym",
@@ -32,6 +34,7 @@ PLAYED = (
     "roles",
     "smart-home",
     "thermostat",
+    "two-gyms",
     "weather-station",
 )
 TIDEGATE = Path(sys.executable).with_name("tidegate")
@@ -45,6 +48,7 @@ HOLES = {
     "components": ("parents: [B, D]", "parents: [B]"),
     "doorlock": ("link: home->client:lock", "link: client:lock->home"),
     "flood": ("each: client", "each: scope"),
+    "house-outside": ("link: H1->H3", "link: H3->H1"),
     "labels": ('"user:clerk", in: confidential, out: confidential', '"user:clerk", in: secret, out: secret'),
     "levels": ("implied: false", "implied: true"),
     "mygym": ("when: s.role == 'coach' && s.user == 'alice'", "when: s.role == 'coach'"),
@@ -55,8 +59,11 @@ HOLES = {
     "roles": ('visitor: { sub: ["+/temperature"] }', 'visitor: { sub: ["#"] }'),
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
+    "two-gyms": ('to: analyzer, when: "false"', 'to: analyzer, when: "true"'),
     "weather-station": ("'temperature' in s.reads", "true"),
 }
+# which of several files that is in
+HOLED = {"house-outside": "house.yaml", "two-gyms": "mygym.yaml"}
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}
 # rules of a pipeline
@@ -108,6 +115,7 @@ def follow_readme(name: str, place: Path) -> None:
             follow(desk, block)
         desk.stop_listener()
         desk.stop_node()
+        desk.stop_beside()
     finally:
         desk.abandon()
     left = {file.name for file in (desk.folder / "examples" / name).iterdir()} - {"var"}
@@ -124,17 +132,21 @@ def follow(desk: Desk, block: Block) -> None:
             desk.run(block, code=1)
         case "sh", "node":
             desk.start_node(block)
+        case "sh", "beside":
+            desk.start_beside(block)
         case "sh", "listen":
             desk.listen(block)
         case "text", "run" | "listen":
             desk.compare(block)
+        case (("text" | "yaml"), ""):
+            pass  # a picture, or a part of a file
         case _:
             raise AssertionError(f"{block}: nobody tests this")
 
 
 def run_with_a_hole(name: str, place: Path) -> None:
     desk = copied(name, place)
-    config = desk.folder / "examples" / name / "tidegate.yaml"
+    config = desk.folder / "examples" / name / HOLED.get(name, "tidegate.yaml")
     right, hole = HOLES[name]
     text = config.read_text()
     assert right in text
@@ -152,10 +164,12 @@ def test_check_accepts_the_files_and_runs_their_tests(name: str, tmp_path: Path)
     folder = tmp_path / name
     shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("var"))
     certs = str(folder / "var/certs")
-    if "var/certs" in (folder / "tidegate.yaml").read_text():
+    texts = "".join(file.read_text() for file in folder.glob("*.yaml"))
+    if "var/certs" in texts:
         subprocess.run([TIDEGATE, "cert", "ca", "-f", certs], check=True, capture_output=True)
-        subprocess.run([TIDEGATE, "cert", "issue", "broker", "-f", certs], check=True, capture_output=True)
-    if "var/keys" in (folder / "tidegate.yaml").read_text():
+        for owner in sorted({*re.findall(r"var/certs/([\w-]+)\.pem", texts)} - {"ca"}):
+            subprocess.run([TIDEGATE, "cert", "issue", owner, "-f", certs], check=True, capture_output=True)
+    if "var/keys" in texts:
         keys = str(folder / "var/keys")
         subprocess.run([TIDEGATE, "capability", "key", "issuer", "-f", keys], check=True, capture_output=True)
     for file in sorted(folder.glob("*.yaml")):
