@@ -92,6 +92,10 @@ class Pretended:
         return {
             **self.state,
             "scopes": {"main": {"sessions": 3}},
+            "links": [
+                {"link": "a->b", "state": "connected", "queue": 7, "bytes": 8, "round_trip": 0.25, "error": None},
+                {"link": "c->d", "state": "waiting", "queue": 0, "bytes": 0, "round_trip": None, "error": "away"},
+            ],
             "keys": {"keys": 5, "made": 7, "trouble": "away"},
             "http": {"pid": 1, "port": 2, "restarts": 3},
             "numbers": {"clients/connected": 2, "strange/one": 1, "cpu/seconds": 1.5},
@@ -234,6 +238,18 @@ class Pretended:
 
     def do_explain(self, **asked: Any) -> dict[str, Any]:
         return {"allowed": True, "asked": asked}
+
+    def do_link_list(self) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "link": "a->b",
+            "direction": "connects",
+            "state": "connected",
+            "address": "x",
+            "level": "trusted",
+        }
+        return {
+            "links": [{**row, "queue": 1, "bytes": 2, "oldest": 3.5, "round_trip": 0.1, "since": "x", "error": None}]
+        }
 
     def do_flows(self, **asked: Any) -> dict[str, Any]:
         return {"flows": [], "asked": asked}

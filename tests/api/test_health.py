@@ -73,6 +73,10 @@ async def test_metrics(tmp_path: Path) -> None:
         assert samples["tidegate_limit", ("limit", "sessions")] == 10
         assert samples["tidegate_limit_reached_total", ("limit", "sessions")] == 1
         assert samples["tidegate_denials_total", ("rule", "p1"), ("stage", "write")] == 4
+        assert samples["tidegate_link_connected", ("link", "a->b")] == 1
+        assert samples["tidegate_link_queue", ("link", "a->b")] == 7
+        assert samples["tidegate_link_round_trip_seconds", ("link", "a->b")] == 0.25
+        assert ("tidegate_link_round_trip_seconds", ("link", "c->d")) not in samples
         buckets = [samples["tidegate_delivery_seconds_bucket", ("le", le)] for le in ("0.001", "0.01", "+Inf")]
         assert (buckets, samples[("tidegate_delivery_seconds_count",)]) == ([5, 7, 8], 8)
         assert samples[("tidegate_rules_version",)] == 1
@@ -127,6 +131,13 @@ async def test_analysis_is_passed_on(tmp_path: Path) -> None:
         ):
             answer = await api.ask("POST", "/explain", json=wrong)
             assert answer.status_code == 422, wrong
+
+
+async def test_state_of_links(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        said = (await api.ask("GET", "/links/state")).json()
+        assert [(link["link"], link["state"]) for link in said["links"]] == [("a->b", "connected")]
+        assert (await api.ask("GET", "/links/strange")).status_code == 404  # a document
 
 
 async def test_tokens(tmp_path: Path) -> None:

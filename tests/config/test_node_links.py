@@ -94,6 +94,11 @@ def test_everything_crosses_without_shares(direction: str, out: bool, into: bool
     assert (link.overflow, link.forward, link.kind) == (Overflow.DROP, Forward.ALL, Peer.NODE)
 
 
+@pytest.mark.parametrize(("direction", "renames"), [("out", False), ("in", True), ("both", True)])
+def test_what_comes_from_another_node_may_have_had_another_topic(direction: str, renames: bool) -> None:
+    assert read(LINK.replace("}]", f", direction: {direction}}}]")).built.rules.renames is renames
+
+
 def test_a_peer_by_its_fingerprint() -> None:
     digits = ":".join(["AB"] * 32)
     assert remote(LINK.replace("CN=far", f'"sha256:{digits}"')).peer == "sha256:" + "ab" * 32
@@ -187,6 +192,7 @@ _PEER = "`links[0].peer` "
             LINK.replace('"]', '", "mqtts://far.example:8883"]'),
             "`links[0].via[1]` is `mqtts://far.example:8883` again; remove one of the two",
         ),
+        (LINK.replace('"mqtts://far.example"', ""), "`links[0].via` must not be empty; add at least one entry"),
         (LINK.replace("CN=far", "far"), f"{_PEER}is wrong: `far` is no subject; write it as in `CN=remotegym,"),
         (LINK.replace("CN=far", '"sha256:ab"'), f"{_PEER}is wrong: `sha256:ab` is no certificate; give its SHA-256 "),
         (

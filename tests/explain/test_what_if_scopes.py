@@ -298,3 +298,14 @@ tests:
     [problem] = run_tests(config, file="house.yaml").problems
     assert "expected ALLOW by mone (no rule is called so; did you mean `mine`?), got DENY by private" in str(problem)
     assert "--as 'link:H2->I'" in command(question_of(config.tests[0], config), "house.yaml")
+
+
+def test_links_to_other_nodes_cannot_be_asked_about_yet() -> None:
+    far = 'links: [{from: I, to: far, via: ["mqtt://127.0.0.1:1890"], kind: broker}]\n'
+    typed = 'component\n  assign: [{link: "I->far", type: up}, {link: "far->I", type: down}]\n'
+    config = parse(HOUSE.replace("component\n", typed) + far, "f.yaml", variables={})
+    for link in ("I->far", "far->I"):
+        with pytest.raises(
+            ConfigError, match=f"`link:{link}` leads to another node, and such links cannot be explained"
+        ):
+            ask(config, f"link:{link}", "write", "x", publisher="user:mary")

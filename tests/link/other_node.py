@@ -20,6 +20,7 @@ from tidegate.cli import certificates
 from tidegate.config import parse
 from tidegate.link import Dialer
 from tidegate.net import Tls, client_context
+from tidegate.node.revocation import read_revocation
 from tidegate.node.turns import Turns
 from tidegate.policy.scopes import NodeLink
 from tidegate.scope import Realm
@@ -182,7 +183,7 @@ async def dialing(
     site.open()
     text = f"version: 1\nnode: {{name: n}}\nlisteners: [{{url: 'mqtt://127.0.0.1:1'}}]\npolicies: open\n{trust}"
     config = parse(text, "test.yaml")
-    authentication = Authentication(config, cast(Any, None))
+    authentication = Authentication(config, cast(Any, None), revocation=read_revocation(config))
     realm = Realm(node="n", site=site, authenticator=authentication, rules=config.built.rules)
     link = NodeLink(near="main", far="far", out=None, into=None, via=via, peer=peer)
     end = End(site, realm, link)

@@ -117,6 +117,15 @@ async def test_a_link_names_its_peer(folder: Path, by: str) -> None:
 
 
 @on_uvloop
+async def test_revoked_certificate(folder: Path) -> None:
+    der = ssl.PEM_cert_to_DER_cert((folder / "there.pem").read_text())
+    trust = f'trust: {{by: subject, accept: ["CN=there"], revoked: ["{fingerprint(der)}"]}}'
+    async with linked(folder, trust=trust, peer="CN=there") as (server, running):
+        assert await running.fails() == "the certificate is not accepted: it was revoked"
+        assert not server.connects
+
+
+@on_uvloop
 async def test_without_tls_nobody_is_known() -> None:
     async with serving() as server, dialing(f"mqtt://127.0.0.1:{server.port}", trust=TRUSTED) as running:
         assert "this connection has none" in await running.fails()
@@ -201,6 +210,20 @@ async def test_refused_is_logged_once(folder: Path) -> None:
                     assert await running.fails() == "not authorized (0x87): no link main->far here"
                     running.go_on.release()
         assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["link does not open"]
+
+
+@on_uvloop
+async def test_reasons_of_several_addresses_are_logged_once_each(folder: Path) -> None:
+    nobody = free_port()
+    async with serving(node_tls(folder)) as server:
+        server.script = refuse(wire.Reason.SERVER_BUSY)
+        via = [f"mqtts://127.0.0.1:{port}" for port in (nobody, server.port)]
+        with structlog.testing.capture_logs() as logs:
+            async with dialing(*via, folder=folder, trust=TRUSTED) as running:
+                for _ in range(3):
+                    await running.fails()
+                    running.go_on.release()
+        assert [line["address"] for line in logs if line["log_level"] == "warning"] == via
 
 
 @on_uvloop

@@ -17,7 +17,7 @@ from tidegate.admin import ingest
 from tidegate.audit import journals
 from tidegate.config import load
 from tidegate.errors import ConfigError, Problem
-from tidegate.node.node import verify
+from tidegate.node.verification import verify
 
 COSTLY = (
     "aiomqtt",

@@ -22,7 +22,8 @@ from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
 from tidegate.session import Limits
-from tidegate.wire import V311, Properties, Puback, Publish, Pubrel
+from tidegate.wire import V5, V311, Properties, Puback, Publish, Pubrel, encode
+from tidegate.wire.envelope import Static, encode_static, seal
 
 
 def pair(**fields: object) -> tuple[Node, Node, Cable]:
@@ -516,3 +517,26 @@ def test_retained_messages_that_are_gone_are_gone_there() -> None:
     late = b.peer("late")
     late.subscribe("#")
     assert sorted(got(late)) == [("own", b"x"), ("state/2", b"on")]
+
+
+def foreign_publisher(**fields: object) -> tuple[Node, End, Cable]:
+    """Node b, a subscriber there, and a link over which a node sends a message of this publisher."""
+    brokering = Brokering([("in", "out"), ("far", "none")], default=Types(inward="in", outward="out"))
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x", types=("far", "far")), brokering=brokering)
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    static = Static(
+        origin="0" * 16, publisher={"domain": DOMAIN, **fields}, topic="t", floor="plain", path=("x@" + "0" * 16,)
+    )
+    payload = seal(encode_static(static), bytes(14), 1, 0, 1.0, None, 0, False, b"x", None)
+    cable.theirs.connection.reader.receive(encode(Publish(topic="t", payload=payload, qos=0), V5))
+    b.turn()
+    return b, subscriber, cable
+
+
+def test_another_node_is_not_this_one_when_it_says_so() -> None:
+    # the node's own statistics are exempt from brokering; what another says of itself is not
+    _, subscriber, _ = foreign_publisher(kind="service", client="sys")
+    assert got(subscriber) == []

@@ -324,6 +324,14 @@ async def test_other_facts_make_another_connection(folder: Path) -> None:
 
 
 @on_uvloop
+async def test_the_node_that_is_connected_to_sets_a_shorter_keep_alive(folder: Path) -> None:
+    both = Pair(folder)
+    async with both.node("remote", REMOTE + "limits: {max_keep_alive: 10s}\n", FROM_REMOTE):
+        client = await over_tls(both, "a", properties=greeting(), keep_alive=30)
+        assert (client.connack.reason, client.connack.properties.server_keep_alive) == (Reason.SUCCESS, 10)
+
+
+@on_uvloop
 async def test_takes_leave_when_the_node_stops(folder: Path) -> None:
     both = Pair(folder)
     async with both.remotes():

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -40,11 +41,12 @@ Columns = tuple[str | None, str | None, bool, str | None, str, str | None, str, 
 """What rows say of whoever has published what they hold: from `source` to `floor`."""
 
 
-def columns_of(source: Registered | None, subject: Subject) -> Columns:
-    client, user, level = subject.client, subject.user, subject.level  # also the floor: it has crossed one link
+def columns_of(source: Registered | None, subject: Subject, floor: str | None = None) -> Columns:
+    """`floor`: the lowest level of its way, if it has crossed more than one link."""
+    client, user, level = subject.client, subject.user, subject.level
     if source is None:
-        return None, None, False, None, client, user, level, level
-    return source.id, source.type, True, source.mode, client, user, level, level
+        return None, None, False, None, client, user, level, floor or level
+    return source.id, source.type, True, source.mode, client, user, level, floor or level
 
 
 class Recorder:
@@ -116,6 +118,9 @@ class Recorder:
     def _publisher(self, data: bytes) -> tuple[Columns, bool]:
         context = Context.decode(data)
         subject, sources = context.subject, self._sources()
+        if context.path:  # of another node: whoever has that name here is somebody else
+            user = subject.user and f"{subject.user}@{subject.domain}"
+            return columns_of(None, replace(subject, user=user), context.level), context.sealed
         source = None if sources is None or subject.user is None else sources.known(subject.user)
         return columns_of(source, subject), context.sealed
 

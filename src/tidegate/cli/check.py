@@ -40,7 +40,7 @@ def check(
     from tidegate.config import ConfigErrors, load
     from tidegate.config.load import exposed_files
     from tidegate.explain.file_tests import run_tests
-    from tidegate.node.node import verify
+    from tidegate.node.verification import verify
 
     if json and show_automata:
         terminal.usage("--show-automata draws, and --json writes no pictures; leave one of them out")

@@ -155,7 +155,7 @@ class Link(CheckedSection):
     """Without `share`: whether everything crosses `out` (from `from` to `to`), `in` (the other way), or `both`."""
     share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
-    via: tuple[FarAddress, ...] = Field(default=(), max_length=16)
+    via: tuple[FarAddress, ...] = Field(default=(), min_length=1, max_length=16)
     """For a scope of another node: where that is, the preferred address first. `mqtts://` or, for a foreign broker,
     `mqtt://`; host, and port (default 8883, 1883). Default: the other end connects."""
     peer: PeerName | None = None

@@ -282,7 +282,7 @@ def _demanded(demand: Demand) -> str:
 
 def _types(details: StepDetails, known: Known) -> None:
     assert known.target is not None
-    if exempt(known.context.subject):
+    if known.context.floor is None and exempt(known.context.subject):
         details.tell("the node speaks of itself", {})
         return
     came, goes = known.link, known.target.type

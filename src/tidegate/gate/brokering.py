@@ -25,8 +25,10 @@ class BrokeringStage(Stage):
 
     def evaluate(self, known: Known) -> Answer:
         assert known.target is not None
-        source, target = known.link, known.target.type
-        if any(self.brokering.allow(each, target) for each in came_over(source)) or exempt(known.context.subject):
+        source, target, context = known.link, known.target.type, known.context
+        if any(self.brokering.allow(each, target) for each in came_over(source)):
+            return ALLOW
+        if context.floor is None and exempt(context.subject):  # the own node, and not another that says so
             return ALLOW
         deny = self._denies.get((source, target))
         if deny is None:

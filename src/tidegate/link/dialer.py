@@ -75,6 +75,7 @@ class Dialer:
         self._max_packet = max_packet
         self._keep_alive = keep_alive
         self._sleep = sleep
+        self._told: dict[str, str] = {}  # what the log says of each address
         self._attempt: Attempt | None = None  # the connection that there is
         self._pause = FIRST
         self._task: asyncio.Task[None] | None = None
@@ -134,6 +135,7 @@ class Dialer:
                 continue
             began = self._loop.time()
             self._attempt, self.state, self.error = attempt, State.CONNECTED, ""
+            self._told = {}
             log.info("link is up", link=self.end.link.name, address=url)
             await attempt.hold()
             self._attempt = None
@@ -164,6 +166,7 @@ class Dialer:
         return None
 
     def _failed(self, why: str, event: str) -> None:
-        if why != self.error:
-            log.warning(event, link=self.end.link.name, address=str(self.address), reason=why)
-        self.error = why
+        address = str(self.address)
+        if self._told.get(address) != why:
+            log.warning(event, link=self.end.link.name, address=address, reason=why)
+        self._told[address] = self.error = why

@@ -29,10 +29,10 @@ from tidegate.admin.ingest_journal import Recorder
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
-from tidegate.audit.journals import Journals, check_installed, journal_warning
+from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
-from tidegate.authentication.authentication import Authentication, load_method
+from tidegate.authentication.authentication import Authentication
 from tidegate.authentication.capabilities import Register
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
@@ -585,20 +585,6 @@ class Node:
         for shell in connections():
             shell.abort()
         await leaving
-
-
-def verify(config: Config) -> None:
-    """What `tidegate check` can try without starting: certificates, authentication methods and extras are there."""
-    check_installed(config)
-    for listener in config.listeners:
-        if (tls := endpoint(listener).tls) is not None:
-            tls.context()
-    try_certificates(config)
-    tls_context(config.http)
-    read_revocation(config)
-    for name, place in config.authentication.methods.items():
-        load_method(name, place)
-    jwks.accepted(config)
 
 
 def _give_way() -> None:

@@ -41,7 +41,7 @@ class LinkImports:
         self.control = control
         self.here: Collection[str] = frozenset()
         """The scopes that a message must not have been in, as paths name them."""
-        self.domains: Collection[str] = ()  # of whose people the other node may speak
+        self.domains: frozenset[str] = frozenset()  # of whose people the other node may speak
         self._statics = static_cache(STATICS)
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
@@ -55,6 +55,7 @@ class LinkImports:
         assert isinstance(link, NodeLinkEnd)
         try:
             envelope, payload = open(packet.payload, None, statics=self._statics)
+            domains = self._domains(envelope.static)
         except MalformedPacket as error:
             raise ProtocolError(f"a message without a valid envelope: {error}", Reason.PROTOCOL_ERROR) from error
         static = envelope.static
@@ -65,8 +66,12 @@ class LinkImports:
             self._report(link, packet.topic, NOT_SHARED)
             return NOT_SHARED
         id = envelope.id
-        if not self._speaks_for(static, id.node):
-            self._report(link, packet.topic, UNKNOWN_ORIGIN)
+        if self.scope.site.origin.node in (id.node, static.origin):  # what is made here does not come from elsewhere
+            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail="with an id of this node"))
+            return UNKNOWN_ORIGIN
+        if strange := domains - self.domains:
+            names = ", ".join(f"{domain[:100]!r}" for domain in sorted(strange))
+            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=f"of the domain {names}"))
             return UNKNOWN_ORIGIN
         if packet.qos and (static.publisher["domain"], id.origin, id.number, id.output) in self.scope.seen_ids:
             return None
@@ -150,24 +155,15 @@ class LinkImports:
         """There is another connection, or there are other rules: what was believed over the last one is asked again."""
         self._contexts.clear()
 
-    def _speaks_for(self, static: Static, node: str) -> bool:
-        """Whether the other node may say this: for its publisher, and for those of all that it was made from."""
-        own = self.scope.site.origin.node  # what is made here does not come from elsewhere
-        if node == own or static.origin != node or _text(static.publisher, "domain") not in self.domains:
-            return False
-        for each in static.others:
-            try:
-                other = open(each, None, statics=self._statics)[0].static
-            except MalformedPacket:
-                return False
-            if _text(other.publisher, "domain") not in self.domains:
-                return False
-        return True
-
     def _id(self, message: Message) -> Id:
         origin = bytes.fromhex(message.origin.node) + message.origin.boot.to_bytes(6, "big")
         domain = self.scope.gate.attributes.context(message).subject.domain
         return domain, origin, message.number, message.output
+
+    def _domains(self, static: Static) -> set[str]:
+        """Of all people that a message comes from."""
+        statics = [static, *(open(each, None, statics=self._statics)[0].static for each in static.others)]
+        return {_text(each.publisher, "domain") for each in statics}
 
     def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
         lowered = envelope.qos if envelope.qos != packet.qos else None

@@ -190,7 +190,7 @@ class LinkEnd:
         there = replace(here, client=f"{link.far}->{link.near}")
         session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
         session.generation = self.site.generation
-        self.plans.domains = () if peer is None else spoken_for(peer.subject, rules.domains)
+        self.plans.domains = frozenset() if peer is None else spoken_for(peer.subject, rules.domains)
         self.plans.renew()
         self.scope.path.monitoring.states.attach(session)
 
@@ -259,6 +259,7 @@ class LinkEnd:
         if packet.will is not None or packet.clean_start:
             return Refused(reason=Reason.PROTOCOL_ERROR, text="a link has no will, and does not start clean")
         limits = self.site.limits
+        keep_alive = self.scope.handshake.keep_alive(connection, packet)
         answer = Connack(
             session_present=True,
             reason=Reason.SUCCESS,
@@ -266,10 +267,10 @@ class LinkEnd:
                 session_expiry_interval=None,
                 receive_maximum=limits.receive_maximum,
                 maximum_packet_size=connection.reader.max_packet,
+                server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
                 user_properties=((GREETING, self._greeting.text),),
             ),
         )
-        self.scope.handshake.keep_alive(connection, packet)
         self._attach(connection, peer, greeting, packet.properties, encode(answer, V5))
         return None
 

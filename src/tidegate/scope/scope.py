@@ -15,7 +15,7 @@ from tidegate.scope.authenticator import ANONYMOUS, Authenticator
 from tidegate.scope.capability_expiry import Validity
 from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.node_links import NodeLinks
+from tidegate.scope.node_links import PRINCIPAL, NodeLinks
 from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
 from tidegate.scope.presences import Presences
@@ -106,11 +106,11 @@ class Scope:
             self.audit.failed(session.outward, plan.topic, errors)
 
     def _owner(self, message: Message) -> str | None:
-        """The user whom a retained message counts for: its publisher. None: the node itself."""
+        """Whom a retained message counts for: its publisher, or the link that it came over. None: the node itself."""
         context = self.gate.attributes.context(message)
+        if context.path:
+            return f"{PRINCIPAL}{context.path[-1]}"
         subject = context.subject
-        if context.path:  # a neighbour answers for all that it brings, whoever it says has published it
-            return f"link:{context.path[-1]}"
         if subject.kind != "client":
             return None
         return subject.principal or ANONYMOUS if subject.user is None else f"user:{subject.user}"

@@ -3,6 +3,7 @@
 | of the node | in the schema |
 |---|---|
 | scopes, links between them, connections of clients | CG; a link without a way back gets one that no pair allows |
+| links to scopes of other nodes | left out: what is behind them is not known |
 | brokering | BP |
 | monitors where a link leaves a scope, what crosses under which name, monitors where it enters | EP, a `LinkMonitors` |
 | subscriptions | sub |
