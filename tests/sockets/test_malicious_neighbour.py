@@ -56,6 +56,8 @@ policies:
 audit: {}
 sys: {interval: 0s}
 """
+INTO: Final = """  - {id: in, subject: "link:gym->remotegym", topic: "#", action: read}
+"""
 NEAR: Final = "ab" * 8
 """The id that the forger gives itself."""
 SOMEBODY: Final = {"kind": "client", "client": "x", "domain": "a"}
@@ -247,8 +249,9 @@ async def test_a_domain_it_does_not_speak_for_behind_one_that_it_does(keys: Path
         alice = {"kind": "client", "client": "x", "user": "alice", "domain": "b"}
         other = forger.envelope(b"", publisher=alice)
         assert await forger.forge(b"bad", others=(other,)) == Reason.NOT_AUTHORIZED
-        assert await forger.forge(b"bad", others=(b"garbage",)) == Reason.NOT_AUTHORIZED
         assert "nobody whom this link speaks for" in (await node.denied("envelope"))[0]
+        await forger.client.send(wire.Publish(topic="all/x", payload=forger.envelope(others=(b"garbage",)), qos=0))
+        assert await forger.ended() == Reason.PROTOCOL_ERROR
 
 
 @on_uvloop
@@ -356,6 +359,63 @@ async def test_paths(keys: Path, tmp_path: Path) -> None:
         too_long = forger.envelope(b"", path=())
         await forger.client.send(wire.Publish(topic="all/x", payload=too_long[:3] + b"\xff\xff" * 9000, qos=0))
         assert await forger.ended() == Reason.PROTOCOL_ERROR
+
+
+@on_uvloop
+async def test_ids_outlive_a_restart(keys: Path, tmp_path: Path) -> None:
+    """It was delivered, its acknowledgement was lost, and the node was started again: it comes once."""
+    async with attacked(keys, tmp_path) as node:
+        forger = await node.forger()
+        said = forger.envelope(b"1")
+        assert await forger.send(said) == 0
+        await node.gets(b"1")
+    async with attacked(keys, tmp_path) as node:
+        forger = await node.forger()
+        assert await forger.send(said) == 0x10
+        ours = node.served.node.realm.scope("remotegym").seen_ids
+        assert len(ours) > 0
+        await forger.forge(b"2")
+        await node.gets(b"2")
+        gone = NODE.replace("  - {from: remotegym, to: gym, peer: CN=a}\n", "").replace('"link:remotegym->gym", ', "")
+        await node.served.reload(node.both.text(gone.replace(INTO, ""), ""))
+        assert len(ours) == 0  # and with the link they are gone
+        await node.served.reload(node.both.text(NODE, ""))
+
+
+@on_uvloop
+async def test_what_cannot_be_made_safe_is_not_acknowledged(keys: Path, tmp_path: Path) -> None:
+    """With a reason in PUBACK the other node would let go of it. Without an acknowledgement it sends it again."""
+    async with attacked(keys, tmp_path) as node:
+        store: Any = node.served.node.site.store
+        durable = await node.served.connect("durable", properties=Properties(session_expiry_interval=3600))
+        await durable.subscribe("all/#", qos=2)
+        forger = await node.forger()
+        for qos in (1, 2):
+            said = forger.envelope(b"%d" % qos, qos=qos)
+            store.refusing = True  # as with a full disk
+            await forger.client.send(wire.Publish(topic="all/x", payload=said, qos=qos, packet_id=qos))
+            assert await forger.ended() == Reason.QUOTA_EXCEEDED
+            store.refusing = False
+            forger = await node.forger()
+            assert await forger.send(said, qos=qos) == 0
+            await node.gets(b"%d" % qos)
+
+
+@on_uvloop
+async def test_a_message_under_an_identifier_that_was_left_behind(keys: Path, tmp_path: Path) -> None:
+    """QoS 2: sent and not released over one connection. Over the next one the identifier means the same, or another."""
+    async with attacked(keys, tmp_path) as node:
+        forger = await node.forger()
+        first, second = forger.envelope(b"1", qos=2), forger.envelope(b"2", qos=2)
+        for pid, said in ((1, first), (2, forger.envelope(b"left", qos=2))):
+            await forger.client.send(wire.Publish(topic="all/x", payload=said, qos=2, packet_id=pid))
+            await forger.answer(wire.Pubrec)
+        forger.client.abort()
+        again = await node.forger()
+        assert await again.send(first, qos=2) == 0
+        await node.gets(b"1")
+        assert await again.send(second, qos=2) == 0
+        await node.gets(b"2")
 
 
 # -- owners ----------------------------------------------------------------------------------------------------------
@@ -570,7 +630,6 @@ async def test_a_flood_of_different_statics_is_bounded(keys: Path, tmp_path: Pat
             await flood(100, 5000)
             gc.collect()
             kept = tracemalloc.get_traced_memory()[0] - before
-            print(*tracemalloc.take_snapshot().statistics("lineno")[:14], sep="\n")
         finally:
             tracemalloc.stop()
         assert kept < 80 * 2**20, kept

@@ -160,8 +160,8 @@ class LinkImports:
     def _not_spoken_for(self, domains: set[str], static: Static, node: str) -> str:
         """Why the other node may not say this, of its publisher and of those of all that it was made from; empty: it
         may."""
-        if node == self.scope.site.origin.node:
-            return "it was made here"  # and does not come from elsewhere
+        if self.scope.site.origin.node in (node, static.origin):
+            return "with an id of this node"  # what is made here does not come from elsewhere
         if static.origin != node:
             return f"made by {static.origin}, and numbered by {node}"
         strange = sorted(domains - self.domains)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tidegate.bounded import Bounded
+from tidegate.bounded import Weighed
 from tidegate.errors import ProtocolError
 from tidegate.session import unreleased
 from tidegate.session.connection import Connection
@@ -17,6 +17,7 @@ from tidegate.wire import Publish, Reason, Type, encode_varint
 from tidegate.wire.envelope import plain_at
 
 KNOWN: Final = 10_000  # static parts and topics of one connection
+KNOWN_BYTES: Final = 8 * 2**20  # and what they have together
 STRETCH: Final = 64 * 1024  # bytes that are taken at once; what is left is taken by the general path
 
 REPEATED: Final = Reason.PACKET_IDENTIFIER_IN_USE
@@ -66,7 +67,9 @@ class LinkPublishing(Publishing):
         super().__init__(connection)
         self.importer = importer
         self._refusal: Refusal | None = None  # why the last QoS 0 or 1 message was not published
-        self._known: Bounded[tuple[bytes, bytes], tuple[Lane, bytes]] = Bounded(KNOWN)
+        self._known: Weighed[tuple[bytes, bytes], tuple[Lane, bytes]] = Weighed(
+            KNOWN, KNOWN_BYTES, lambda key: len(key[0]) + len(key[1])
+        )
         """By static part and topic: the lane of such messages, and the name of their route there."""
 
     def read_ahead(self, data: bytes) -> tuple[int, int]:

@@ -1,0 +1,368 @@
+"""Two linked nodes whose connection is cut, stalled and flapped, and which are killed, under load; then the books.
+
+Both nodes are real processes. The link goes through a small proxy of the test, which can end its connections, hold back
+what they carry without a word (half open), and refuse new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from harness import PATIENCE, Client, free_port
+from processes import File, Process
+from reliability.ledger import Ledger, Publisher, Subscriber
+from tidegate import wire
+from tidegate.cli import certificates
+
+GYM = """
+version: 1
+node: {name: a, data: DATA, cert: ../a.pem, key: ../a.key, ca: ../ca.pem}
+listeners: [{url: "mqtt://127.0.0.1:PORT", scope: gym, anonymous: true}]
+scopes: {gym: {}}
+trust: {otherwise: degrade, domains: {b: {nodes: [b]}}}
+links: [{from: gym, to: remotegym, via: ["mqtts://127.0.0.1:PROXY"], peer: CN=b}]
+policies: open
+limits: {queue: {messages: 1000000, bytes: 1GiB}}
+log: {format: json}
+sys: {interval: 0s}
+"""
+REMOTE = """
+version: 1
+node: {name: b, data: DATA}
+listeners:
+  - {url: "mqtt://127.0.0.1:PORT", scope: remotegym, anonymous: true}
+  - {url: "mqtts://127.0.0.1:LINK_PORT", scope: remotegym, cert: ../b.pem, key: ../b.key, client_ca: ../ca.pem,
+     client_cert: optional, anonymous: true}
+scopes: {remotegym: {}}
+trust: {otherwise: degrade, domains: {a: {nodes: [a]}}}
+links: [{from: remotegym, to: gym, peer: CN=a}]
+policies: open
+limits: {queue: {messages: 1000000, bytes: 1GiB}}
+log: {format: json}
+sys: {interval: 0s}
+"""
+DRAIN: Final = 120.0  # seconds; only a failing run ever waits that long
+CUTS: Final = ("cut", "stall", "flap")
+PACE: Final = 0.002  # seconds between two messages of one publisher, so that there is always something under way
+KILLS: Final = ("kill near", "kill far")
+
+
+@dataclass
+class Report:
+    """What a run found."""
+
+    seed: int
+    rounds: Counter[str] = field(default_factory=Counter)
+    published: int = 0
+    acknowledged: int = 0
+    deliveries: int = 0
+    connections: int = 0
+    lost: list[str] = field(default_factory=list)
+    duplicated_qos2: list[str] = field(default_factory=list)
+    crossed_twice: list[str] = field(default_factory=list)
+    """QoS 1 messages that a subscriber was sent anew, not again under the same identifier."""
+    repeated_qos1: int = 0  # by the node that the subscriber is connected to: allowed
+    out_of_order: list[str] = field(default_factory=list)
+    retained: str = ""
+
+    def check(self) -> None:
+        assert not self.lost, (self.seed, len(self.lost), self.lost[:10])
+        assert not self.duplicated_qos2, (self.seed, self.duplicated_qos2[:10])
+        assert not self.out_of_order, (self.seed, self.out_of_order[:10])
+        assert not self.retained, (self.seed, self.retained)
+        assert self.acknowledged == self.published
+        if not any(self.rounds[kill] for kill in KILLS):
+            assert not self.crossed_twice, (self.seed, self.crossed_twice[:10])
+
+
+class Proxy:
+    """The network between the nodes."""
+
+    def __init__(self, port: int, to: int) -> None:
+        self.port = port
+        self.to = to
+        self.connections = 0
+        self.refusing = False
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def close(self) -> None:
+        self._server.close()
+        self._flowing.set()
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    def stall(self) -> None:
+        """Nothing goes through, and nobody is told."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        self._flowing.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if self.refusing:
+                return
+            with contextlib.suppress(OSError):
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.to)
+                self.connections += 1
+                self._writers |= {writer, far_writer}
+                await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._flowing.wait()
+                if writer.transport.is_closing():
+                    break
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()
+
+
+class Watcher(Subscriber):
+    """Also notes in which order messages came first, and what was sent anew."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.order: list[str] = []
+        self.anew: Counter[str] = Counter()
+
+    async def _take(self, packet: wire.Packet) -> None:
+        if isinstance(packet, wire.Publish) and not (packet.qos == 2 and packet.packet_id in self.pending):
+            payload = packet.payload.decode()
+            if payload not in self.seen:
+                self.order.append(payload)
+            elif not packet.dup:
+                self.anew[payload] += 1
+        await super()._take(packet)
+
+
+class Paced(Publisher):
+    """Goes on until it is told to stop."""
+
+    def __init__(self, name: str, port: int, ledger: Ledger, qos: int) -> None:
+        super().__init__(name, port, wire.V5, ledger, qos, count=10**9)
+
+    async def _send(self, pid: int, payload: str, dup: bool = False) -> None:
+        await super()._send(pid, payload, dup)
+        await asyncio.sleep(PACE)
+
+    def stop(self) -> None:
+        self.count = self.next
+
+
+class Pair:
+    """Both nodes, and the proxy between them."""
+
+    def __init__(self, folder: Path) -> None:
+        certificates.make_ca(folder, "Test CA", days=2)
+        for name in ("a", "b"):
+            certificates.issue(folder, name, ["127.0.0.1"], client=True, days=2)
+        proxy = free_port()
+        self._files = {}
+        for name, text in (("far", REMOTE), ("near", GYM)):
+            place = folder / name
+            place.mkdir()
+            filled = text.replace("DATA", str(place / "data")).replace("PROXY", str(proxy))
+            self._files[name] = File(place, filled)
+        self.ports = {name: file.ports["PORT"] for name, file in self._files.items()}
+        self.proxy = Proxy(proxy, self._files["far"].ports["LINK_PORT"])
+        self.nodes: dict[str, Process] = {}
+
+    async def start(self, name: str) -> None:
+        node = self.nodes[name] = Process(self._files[name])
+        await asyncio.to_thread(node.wait_for, "ready", 1, 60.0)
+
+    async def kill(self, name: str) -> None:
+        self.nodes[name].kill()
+        await self.start(name)
+
+    async def retained(self, name: str, topics: int) -> dict[str, bytes]:
+        """What a node keeps below `state/`."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[name])
+        client = Client(reader, writer)
+        try:
+            await client.send(wire.Connect(version=wire.V5, client_id="look", clean_start=True, keep_alive=0))
+            await client.expect(wire.Connack)
+            await client.subscribe("state/#")
+            found: dict[str, bytes] = {}
+            while len(found) < topics:
+                message = await client.message()
+                found[message.topic] = message.payload
+            return found
+        finally:
+            writer.close()
+
+
+class State:
+    """Sets retained messages at one node, again and again."""
+
+    TOPICS: Final = 5
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.number = 0
+
+    async def set(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        client = Client(reader, writer)
+        try:
+            await client.send(wire.Connect(version=wire.V5, client_id="state", clean_start=True, keep_alive=0))
+            await client.expect(wire.Connack)
+            for topic in range(self.TOPICS):
+                self.number += 1
+                await client.publish(f"state/{topic}", str(self.number).encode(), qos=1, retain=True)
+        finally:
+            writer.close()
+
+
+async def run(folder: Path, *, rounds: int, seed: int, ways: tuple[str, ...]) -> Report:
+    """Disturbs the link `rounds` times while four publishers send over it, two of them each way."""
+    rng = random.Random(seed)
+    report = Report(seed=seed)
+    pair = Pair(folder)
+    await pair.start("far")
+    await pair.start("near")
+    await pair.proxy.start()
+    ledger = Ledger()
+    both = [("near", "far"), ("far", "near")]
+    watchers = [
+        (here, Watcher(f"sub-{here}-{q}", pair.ports[there], wire.V5, ledger, q, f"load/{here}/#"))
+        for here, there in both
+        for q in (1, 2)
+    ]
+    publishers = [(here, Paced(f"{here}/{q}", pair.ports[here], ledger, q)) for here, _ in both for q in (1, 2)]
+    tasks = [asyncio.create_task(watcher.run()) for _, watcher in watchers]
+    state = State(pair.ports["near"])
+    try:
+        for _, watcher in watchers:
+            await watcher.subscribed.wait()
+        sending = [asyncio.create_task(publisher.run()) for _, publisher in publishers]
+        tasks += sending
+        for number in range(rounds):
+            await state.set()
+            await asyncio.sleep(rng.uniform(0.05, 0.5))  # the random moment, not a wait for anything
+            way = ways[number % len(ways)]
+            report.rounds[way] += 1
+            await _disturb(pair, way, rng)
+        await state.set()
+        for _, publisher in publishers:
+            publisher.stop()
+        await asyncio.wait_for(asyncio.gather(*sending), DRAIN)
+        await _until(lambda: _arrived(ledger, watchers))
+        report.retained = await _differ(pair)
+    except TimeoutError:
+        pass  # the books below say what is missing
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await pair.proxy.close()
+        for node in pair.nodes.values():
+            await asyncio.to_thread(node.stop)
+    for node in pair.nodes.values():
+        node.check()
+    report.connections = pair.proxy.connections
+    _audit(report, ledger, publishers, watchers)
+    return report
+
+
+async def _disturb(pair: Pair, way: str, rng: random.Random) -> None:
+    proxy = pair.proxy
+    match way:
+        case "cut":
+            proxy.cut()
+        case "stall":
+            proxy.stall()
+            await asyncio.sleep(rng.uniform(0.1, 0.5))
+            proxy.cut()
+            proxy.flow()
+        case "flap":
+            for _ in range(5):
+                proxy.cut()
+                proxy.refusing = not proxy.refusing
+                await asyncio.sleep(rng.uniform(0.0, 0.1))
+            proxy.refusing = False
+        case "kill near":
+            await pair.kill("near")
+        case "kill far":
+            await pair.kill("far")
+        case _:
+            raise AssertionError(way)
+
+
+def _arrived(ledger: Ledger, watchers: list[tuple[str, Watcher]]) -> bool:
+    return not any(_wanted(ledger, here) - watcher.seen.keys() for here, watcher in watchers)
+
+
+def _wanted(ledger: Ledger, here: str) -> set[str]:
+    return {message for message in ledger.acknowledged if message.startswith(f"{here}/")}
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DRAIN):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def _differ(pair: Pair) -> str:
+    """In what the retained messages differ when everything has arrived; empty: in nothing."""
+    near: dict[str, bytes] = {}
+    far: dict[str, bytes] = {}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE * 3):
+            while not near or near != far:
+                near = await pair.retained("near", State.TOPICS)
+                far = await pair.retained("far", State.TOPICS)
+    return "" if near and near == far else f"{near} here, {far} there"
+
+
+def _audit(
+    report: Report, ledger: Ledger, publishers: list[tuple[str, Paced]], watchers: list[tuple[str, Watcher]]
+) -> None:
+    report.published = sum(publisher.next for _, publisher in publishers)
+    report.acknowledged = len(ledger.acknowledged)
+    for here, watcher in watchers:
+        report.deliveries += watcher.seen.total()
+        report.lost += [
+            f"{message} to {watcher.name}" for message in sorted(_wanted(ledger, here) - watcher.seen.keys())
+        ]
+        last: dict[str, int] = {}
+        for message in watcher.order:
+            publisher, _, number = message.rpartition("/")
+            if int(number) < last.get(publisher, -1):
+                report.out_of_order.append(f"{message} to {watcher.name}")
+            last[publisher] = max(int(number), last.get(publisher, -1))
+        for message, times in watcher.seen.items():
+            if times > 1:
+                if min(watcher.qos, int(message.split("/")[1])) == 2:
+                    report.duplicated_qos2.append(f"{message} to {watcher.name}, {times} times")
+                elif watcher.anew[message]:
+                    report.crossed_twice.append(f"{message} to {watcher.name}")
+                else:
+                    report.repeated_qos1 += times - 1

@@ -1,0 +1,65 @@
+"""A link between two nodes loses nothing that was acknowledged and doubles nothing, however often it breaks."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from reliability import links
+
+REPORT = Path(__file__).parents[2] / "docs" / "reliability" / "links.md"
+
+
+def _seed() -> int:
+    seed = int(os.environ.get("TIDEGATE_SEED", time.time_ns() % 2**32))
+    print(f"TIDEGATE_SEED={seed}")
+    return seed
+
+
+@pytest.mark.timeout(240)
+async def test_cut_stalled_and_flapping(tmp_path: Path) -> None:
+    report = await links.run(tmp_path, rounds=3, seed=_seed(), ways=links.CUTS)
+    report.check()
+    assert report.connections > 1
+
+
+@pytest.mark.timeout(240)
+async def test_killed(tmp_path: Path) -> None:
+    report = await links.run(tmp_path, rounds=2, seed=_seed(), ways=links.KILLS)
+    report.check()
+
+
+@pytest.mark.soak
+async def test_disturbed_fifty_times(tmp_path: Path) -> None:
+    """The report is written whether it is clean or not."""
+    rounds = int(os.environ.get("TIDEGATE_ROUNDS", "50"))
+    report = await links.run(tmp_path, rounds=rounds, seed=_seed(), ways=(*links.CUTS, *links.KILLS))
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(
+        f"""# A link that breaks under load
+
+Written by `make soak` (`tests/reliability/links.py`). Two nodes are linked through a proxy that cuts the connection,
+stalls it without a word, or lets it flap; in other rounds one of the nodes is killed with `kill -9` and started again.
+Meanwhile four publishers (QoS 1 and 2, at both nodes, windows of 20) publish what four subscribers with persistent
+sessions (QoS 1 and 2) receive at the other node. Then every message is accounted for.
+
+| | |
+|---|---:|
+| seed | {report.seed} |
+| rounds | {", ".join(f"{way} {times}" for way, times in sorted(report.rounds.items()))} |
+| connections of the link | {report.connections} |
+| messages published | {report.published} |
+| acknowledged to their publisher (PUBACK, PUBCOMP) | {report.acknowledged} |
+| deliveries to subscribers | {report.deliveries} |
+| **acknowledged and lost** | **{len(report.lost)}** |
+| **QoS 2 delivered twice** | **{len(report.duplicated_qos2)}** |
+| **out of the order of their publisher and topic** | **{len(report.out_of_order)}** |
+| **retained messages that differ at the end** | **{report.retained or "none"}** |
+| QoS 1 delivered anew after a kill (allowed) | {len(report.crossed_twice)} |
+| QoS 1 delivered again (allowed) | {report.repeated_qos1} |
+"""
+    )
+    report.check()
