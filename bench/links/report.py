@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.harness import figures
 from bench.harness.figures import Spread, spread
-from bench.harness.plot import MARK, REFERENCE, SUBJECT, Picture, bars
+from bench.harness.plot import REFERENCE, SUBJECT, Picture, bars
 from bench.harness.report import Line, Report, Table, not_quiet, numbers, places, show, who_was_busy
 from bench.links.nodes import SUBSCRIBERS, Formation
 from bench.links.works import ALL, JOBS, LATENCY, LOADS, PARTS, Compared, Findings, named
@@ -160,7 +160,7 @@ def _picture(found: Findings) -> Picture:
             bars(
                 next(rows),
                 [named(formation) for formation, _, _ in waited],
-                ("", [MARK if one is ALL else REFERENCE for one, _, _ in waited], _medians(waited)),
+                ("", [SUBJECT if one is ALL else REFERENCE for one, _, _ in waited], _medians(waited)),
                 scale=1e3,
                 label="median latency at 1,000 messages/s, ms",
             )

@@ -43,7 +43,7 @@ def test_batched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(works, "LOADS", {ALONE: [BATCHED], HALF: [BATCHED]})
     monkeypatch.setattr(works, "CONTESTS", [one for one in works.CONTESTS if one.linked == HALF])
     code, text = run("--quick", "--duration", "0.2", "--work", "batched", "--out", str(tmp_path), "--json")
-    assert code == 0, text
+    assert code == 0, (tmp_path / "links-batched-quick.md").read_text()
     (line,) = json.loads(text)
     assert (line["load"], line["what"], line["goal"]) == ("batched", "half cross", 1.45)
     assert line["linked_micros"] == pytest.approx(line["near_micros"] + line["far_micros"], abs=0.001)
