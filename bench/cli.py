@@ -215,6 +215,34 @@ def scopes(
 
 
 @app.command()
+def links(
+    work: Annotated[Names, _named("Only batched, singly, latency or durable; can be repeated.")] = None,
+    rounds: EveryRound = ENOUGH_ROUNDS,
+    duration: Annotated[float, typer.Option(help="Seconds of each measurement.", min=0.2)] = 2.0,
+    quick: Quick = False,
+    out: Out = RESULTS,
+    json_output: Json = False,
+    check: Check = False,
+) -> None:
+    """Links: two nodes beside one, with all, half and a tenth of the messages crossing, and beside Mosquitto's bridge.
+
+    Needs two cores, and Debian's mosquitto for `durable`. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench links --quick[/dim]
+    """
+    from bench.harness.work import chosen
+    from bench.links import report, works
+
+    with _failing():
+        parts = chosen(work or [], list(works.PARTS))
+        plan = _plan(rounds, min(duration, 0.3) if quick else duration, quick=quick)
+        with _progress(works.count(parts, plan)) as before:
+            found = works.measure(parts, plan, before)
+    stem = _stem("links", work, quick=plan.rounds < works.ENOUGH_ROUNDS)
+    _publish(report.report(found), out, stem, json_output=json_output, check=check)
+
+
+@app.command()
 def keys(
     work: Annotated[Names, _named("Only requests, direct, beside or indoors; can be repeated.")] = None,
     rounds: EveryRound = ENOUGH_ROUNDS,

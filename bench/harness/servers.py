@@ -56,7 +56,7 @@ class Setting:
     certificates: Path | None = None
     """The folder of a server's certificate (see `certificates`), which gives it a second listener, with TLS."""
     text: Callable[[tuple[int, ...]], str] | None = None
-    """Tidegate only: the whole configuration of a node with these ports, instead of all that is above."""
+    """The whole configuration of a server with these ports, instead of all that is above."""
     listeners: int = 1
     """Ports of `text`."""
     far: bool = False
@@ -205,7 +205,8 @@ def _command(peer: Peer, setting: Setting, ports: tuple[int, ...], folder: Path)
     match peer:
         case Peer.MOSQUITTO:
             file = folder / "mosquitto.conf"
-            file.write_text(mosquitto_configuration(setting, port, folder, tls_port))
+            text = setting.text(ports) if setting.text else mosquitto_configuration(setting, port, folder, tls_port)
+            file.write_text(text)
             return [mosquitto(), "-c", str(file)]
         case Peer.TIDEGATE:
             file = folder / CONFIGURATION

@@ -44,7 +44,8 @@ class Load:
         self._stack = stack
         if job.shape is Shape.IDLE:
             return
-        subscribers = self._opened("s", job.subscribers, job.subscriber_port)
+        subscribers = self._opened("s", job.subscribers - job.linked, job.subscriber_port)
+        subscribers += self._opened("l", job.linked, job.linked_port)
         pairs = [("where", job.where)] if job.where else []
         for number, sock in enumerate(subscribers):
             sessions.subscribe(sock, [sessions.filter_of(job, number)], qos=job.qos, version=job.version, pairs=pairs)
@@ -94,7 +95,13 @@ class Load:
             return self._idle(job)
         gc.collect()
         gc.disable()
-        meter = Meter(server=job.server, warmup=job.warmup, duration=job.duration, at_least=self._unseen)
+        meter = Meter(
+            server=job.server,
+            linked=job.linked_server,
+            warmup=job.warmup,
+            duration=job.duration,
+            at_least=self._unseen,
+        )
         self._unseen = 0
         outcome = self._paced(job, meter) if job.shape is Shape.RATE else self._saturated(job, meter)
         sessions.prove_silence(self._barred)

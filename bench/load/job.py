@@ -69,6 +69,11 @@ class Job:
     and SIGUSR1 ends it early."""
     subscriber_port: int = 0
     """Where subscribers connect, if not where publishers do."""
+    linked: int = 0
+    """So many of the subscribers, the last ones, are at a second server that is linked with the first: the one that
+    listens on `linked_port`, whose process is `linked_server`."""
+    linked_port: int = 0
+    linked_server: int = 0
     arrives: str = ""
     """The first level of every topic as it arrives, of the same length, if the server renames it."""
     more: int = 1
@@ -104,6 +109,9 @@ class Outcome:
     messages: int = 0
     seconds: float = 0.0
     server_cpu: float = 0.0
+    """Of both, if a second server is linked with the first."""
+    linked_cpu: float = 0.0
+    """The part of it that the second server used."""
     load_cpu: float = 0.0
     working: float = 0.0
     """Open loops spin: the time of the turns that had work to do."""

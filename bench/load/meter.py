@@ -18,21 +18,24 @@ class Mark:
     at: float
     delivered: int
     server_cpu: float
+    linked_cpu: float
     own_cpu: float
     machine_cpu: float
     steal: float
 
 
-def mark(server: int, delivered: int) -> Mark:
+def mark(server: int, delivered: int, linked: int = 0) -> Mark:
     try:
         server_cpu = procfs.family_seconds(server)
+        linked_cpu = procfs.family_seconds(linked) if linked else 0.0
     except (FileNotFoundError, ProcessLookupError):
         raise LoadError("the server process is gone") from None
     machine_cpu, steal = procfs.machine_seconds()
     return Mark(
         at=time.perf_counter(),
         delivered=delivered,
-        server_cpu=server_cpu,
+        server_cpu=server_cpu + linked_cpu,
+        linked_cpu=linked_cpu,
         own_cpu=time.process_time(),
         machine_cpu=machine_cpu,
         steal=steal,
@@ -45,10 +48,11 @@ class Meter:
     `turn` is called once per turn of the loop and answers whether to go on offering load.
     """
 
-    __slots__ = ("_deadline", "_duration", "_enough", "_server", "begin", "end", "on_begin")
+    __slots__ = ("_deadline", "_duration", "_enough", "_linked", "_server", "begin", "end", "on_begin")
 
-    def __init__(self, *, server: int, warmup: float, duration: float, at_least: int) -> None:
+    def __init__(self, *, server: int, warmup: float, duration: float, at_least: int, linked: int = 0) -> None:
         self._server = server
+        self._linked = linked
         self._duration = duration
         self._enough = at_least
         self._deadline = time.perf_counter() + warmup
@@ -71,13 +75,13 @@ class Meter:
         if self.begin is None:
             if delivered < self._enough:
                 return True
-            self.begin = mark(self._server, delivered)
+            self.begin = mark(self._server, delivered, self._linked)
             self._deadline = self.begin.at + self._duration
             if self.on_begin is not None:
                 self.on_begin()
             return True
         if self.end is None:
-            self.end = mark(self._server, delivered)
+            self.end = mark(self._server, delivered, self._linked)
         return False
 
     def outcome(self, **more: Any) -> Outcome:
@@ -91,6 +95,7 @@ class Meter:
             messages=end.delivered - begin.delivered,
             seconds=seconds,
             server_cpu=server,
+            linked_cpu=end.linked_cpu - begin.linked_cpu,
             load_cpu=own,
             foreign=max(0.0, end.machine_cpu - begin.machine_cpu - server - own) / seconds,
             steal=(end.steal - begin.steal) / seconds,

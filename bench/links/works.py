@@ -1,0 +1,198 @@
+"""What is measured, and in which order: in each round every formation runs once, freshly started, and takes its loads.
+
+The order of the formations rotates. One hop is what two nodes cost more than one for a message that crosses, both sides
+together: sending on the one, TLS included, and receiving on the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.harness import figures, machine
+from bench.harness.figures import Spread, spread
+from bench.harness.generator import TIMEOUT
+from bench.harness.rounds import Plan, loading
+from bench.harness.servers import BenchError, Peer, Server
+from bench.links.nodes import SUBSCRIBERS, Formation, certificates, running_all
+from bench.load.job import Job, Outcome, Shape
+
+ENOUGH_ROUNDS = 5
+BATCHED, SINGLY, LATENCY, DURABLE = "batched", "singly", "latency", "durable"
+PARTS = {
+    BATCHED: "1 publisher, batched, QoS 0, saturated",
+    SINGLY: "100 publishers, one message at a time, QoS 0, saturated",
+    LATENCY: "100 publishers, 1,000 messages/s, QoS 0",
+    DURABLE: "100 publishers, durable QoS 1, saturated, beside Mosquitto's bridge with persistence",
+}
+JOBS = {
+    BATCHED: Job(publishers=1, batch=6 * SUBSCRIBERS, subscribers=SUBSCRIBERS),
+    SINGLY: Job(subscribers=SUBSCRIBERS),
+    LATENCY: Job(shape=Shape.RATE, rate=1000, subscribers=SUBSCRIBERS),
+    DURABLE: Job(qos=1, persistent=True, subscribers=SUBSCRIBERS),
+}
+ALONE = Formation()
+ALL, HALF, TENTH = (Formation(linked=SUBSCRIBERS // part) for part in (1, 2, 10))
+KEPT = Formation(linked=SUBSCRIBERS, durable=True)
+BRIDGED = Formation(linked=SUBSCRIBERS, durable=True, peer=Peer.MOSQUITTO)
+LOADS: dict[Formation, Sequence[str]] = {
+    ALONE: (BATCHED, SINGLY, LATENCY),
+    ALL: (BATCHED, SINGLY, LATENCY),
+    HALF: (BATCHED, SINGLY),
+    TENTH: (BATCHED, SINGLY),
+    KEPT: (DURABLE,),
+    BRIDGED: (DURABLE,),
+}
+
+
+def times(reference: Outcome, linked: Outcome) -> float | None:
+    """CPU per delivered message, of all servers."""
+    return linked.micros / reference.micros if reference.micros and linked.micros else None
+
+
+def hop(reference: Outcome, linked: Outcome) -> float | None:
+    """In microseconds, where everything crosses."""
+    return linked.micros - reference.micros if reference.micros and linked.micros else None
+
+
+def added(reference: Outcome, linked: Outcome) -> float | None:
+    """Median latency, in milliseconds."""
+    return (linked.p50 - reference.p50) * 1e3 if reference.p50 and linked.p50 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Two formations under the same load, and what the linked one may cost at most."""
+
+    load: str
+    title: str
+    reference: Formation
+    linked: Formation
+    value: Callable[[Outcome, Outcome], float | None] = times
+    unit: str = "x"
+    goal: float | None = None
+
+
+CONTESTS = (
+    Contest(
+        load=BATCHED, title="all cross: a hop, both sides", reference=ALONE, linked=ALL, value=hop, unit="µs", goal=4
+    ),
+    Contest(load=BATCHED, title="all cross", reference=ALONE, linked=ALL),
+    Contest(load=BATCHED, title="half cross", reference=ALONE, linked=HALF, goal=1.45),
+    Contest(load=BATCHED, title="a tenth crosses", reference=ALONE, linked=TENTH, goal=1.1),
+    Contest(load=SINGLY, title="all cross", reference=ALONE, linked=ALL),
+    Contest(load=SINGLY, title="half cross", reference=ALONE, linked=HALF, goal=1.45),
+    Contest(load=SINGLY, title="a tenth crosses", reference=ALONE, linked=TENTH, goal=1.1),
+    Contest(load=LATENCY, title="median added", reference=ALONE, linked=ALL, value=added, unit="ms", goal=1),
+    Contest(load=DURABLE, title="all cross, beside Mosquitto", reference=BRIDGED, linked=KEPT, goal=1),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The rounds of a contest; a measurement that failed is None."""
+
+    contest: Contest
+    reference: Sequence[Outcome | None]
+    linked: Sequence[Outcome | None]
+
+    @property
+    def value(self) -> Spread | None:
+        """Of what is judged, within rounds."""
+        pairs = zip(self.reference, self.linked, strict=True)
+        values = (self.contest.value(one, other) for one, other in pairs if one and other)
+        return spread(value for value in values if value is not None)
+
+    @property
+    def reached(self) -> str:
+        if self.contest.goal is None:
+            return ""
+        value = self.value
+        return figures.reached(value.median <= self.contest.goal) if value else "failed"
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """Outcomes by formation and load, one for each round."""
+
+    plan: Plan
+    machine: dict[str, object]
+    parts: Sequence[str]
+    outcomes: dict[tuple[Formation, str], list[Outcome | None]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def compared(self) -> list[Compared]:
+        return [
+            Compared(
+                contest=one,
+                reference=self.outcomes[one.reference, one.load],
+                linked=self.outcomes[one.linked, one.load],
+            )
+            for one in CONTESTS
+            if one.load in self.parts
+        ]
+
+    @property
+    def missed(self) -> list[str]:
+        """Names of what has a goal and did not reach it."""
+        return [f"{one.contest.load}: {one.contest.title}" for one in self.compared if one.reached in ("no", "failed")]
+
+    @property
+    def disturbance(self) -> float:
+        """The most CPU, in cores, that neighbours used in the median round of anything."""
+        sides = map(figures.side, self.outcomes.values())
+        return max((side.foreign.median for side in sides if side.foreign), default=0.0)
+
+
+def named(formation: Formation) -> str:
+    """For people."""
+    if not formation.linked:
+        return "one node"
+    servers = "bridged Mosquittos" if formation.peer is Peer.MOSQUITTO else "linked nodes"
+    return f"two {servers}, {formation.share:.0%} cross"
+
+
+def formations(parts: Sequence[str]) -> dict[Formation, list[str]]:
+    """Those that are needed, each with its loads."""
+    wanted = {one: [load for load in loads if load in parts] for one, loads in LOADS.items()}
+    return {one: loads for one, loads in wanted.items() if loads}
+
+
+def count(parts: Sequence[str], plan: Plan) -> int:
+    """How often `before` will be told something."""
+    return plan.rounds * len(formations(parts))
+
+
+def measure(parts: Sequence[str], plan: Plan, before: Callable[[str], None]) -> Findings:
+    """What fails is kept as words, and the rest goes on."""
+    found = Findings(plan=plan, machine=machine.describe(), parts=parts)
+    taking = list(formations(parts).items())
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        folder = certificates(Path(name))
+        for number in range(plan.rounds):
+            first = number % len(taking)
+            for formation, loads in taking[first:] + taking[:first]:
+                before(f"round {number + 1} of {plan.rounds}: {named(formation)}")
+                outcomes: list[Outcome | None] = []
+                try:
+                    with running_all(formation, folder, core=plan.server_core) as (near, far):
+                        for load in loads:
+                            outcomes.append(_apply(near, far, load, formation, plan))
+                except BenchError as error:
+                    found.failures.append(f"{named(formation)}, round {number + 1}: {error}")
+                    outcomes += [None] * (len(loads) - len(outcomes))
+                for load, outcome in zip(loads, outcomes, strict=True):
+                    found.outcomes.setdefault((formation, load), []).append(outcome)
+    return found
+
+
+def _apply(near: Server, far: Server | None, load: str, formation: Formation, plan: Plan) -> Outcome:
+    """One measurement, with some of the subscribers at the far node if there is one."""
+    second = {}
+    if far is not None:
+        second = {"linked": formation.linked, "linked_port": far.port, "linked_server": far.process.pid}
+    with loading(near, JOBS[load], plan, **second) as generator:
+        return generator.measure(TIMEOUT + plan.duration)
