@@ -31,7 +31,22 @@ from processes import end_group
 PATIENCE: Final = 120.0  # until something is printed; never a measure of anything
 LONGEST: Final = 900.0  # for a command to its end, and for `make run`; never a measure of anything
 COLUMNS: Final = 110
-PORTS: Final = ("1883", "1884", "1885", "1886", "1887", "1888", "8883", "8884", "8083", "8084", "8080", "8081", "8443", "8450")
+PORTS: Final = (
+    "1883",
+    "1884",
+    "1885",
+    "1886",
+    "1887",
+    "1888",
+    "8883",
+    "8884",
+    "8083",
+    "8084",
+    "8080",
+    "8081",
+    "8443",
+    "8450",
+)
 QUICK_START: Final = "examples/quickstart"
 
 _PORT: Final = re.compile(rf"(?<=[:=\s])({'|'.join(PORTS)})\b")
