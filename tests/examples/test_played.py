@@ -59,7 +59,7 @@ HOLES = {
     "roles": ('visitor: { sub: ["+/temperature"] }', 'visitor: { sub: ["#"] }'),
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
-    "two-gyms": ('to: analyzer, when: "false"', 'to: analyzer, when: "true"'),
+    "two-gyms": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in

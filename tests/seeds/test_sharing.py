@@ -1,8 +1,8 @@
 """Regulating data sharing across MQTT environments ("sharing"): its examples, as far as they concern one environment.
 
 Example 2, the brokers' policies of example 6, the forwarding preferences of example 7 and what crosses a bridge in
-examples 8 and 9 need several nodes. Table 1, the control packets, is what `tests/wire` and `tests/conformance` are
-about. Table 2 and figures 4 to 7 are measurements.
+examples 8 and 9 are about several nodes: `tests/examples/test_two_gyms.py`. Table 1, the control packets, is what
+`tests/wire` and `tests/conformance` are about. Table 2 and figures 4 to 7 are measurements.
 """
 
 from __future__ import annotations
