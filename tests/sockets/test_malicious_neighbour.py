@@ -289,7 +289,7 @@ async def test_a_floor_does_not_outlive_its_connection(keys: Path, tmp_path: Pat
         assert await forger.send(static, "strong/x") == 0
         await node.gets(b"1")
         assert end.peer is not None
-        end.peer = type(end.peer)(subject=end.peer.subject, level="mtls", address="127.0.0.1")
+        end.peer = type(end.peer)(subject=end.peer.subject, name=end.peer.name, level="mtls", address="127.0.0.1")
         end.identify()
         await forger.forge(b"2", "strong/x", topic="strong/x")
         await forger.forge(b"3")
