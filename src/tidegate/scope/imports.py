@@ -73,11 +73,12 @@ class LinkImports:
             names = ", ".join(f"{domain[:100]!r}" for domain in sorted(strange))
             self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=f"of the domain {names}"))
             return UNKNOWN_ORIGIN
+        if packet.retain:  # also one that has been here: it is not gone at the other end
+            self.control.came_retained(packet.topic)
         if packet.qos and (static.publisher["domain"], id.origin, id.number, id.output) in self.scope.seen_ids:
             return None
         kept = None
         if packet.retain:
-            self.control.came_retained(packet.topic)
             kept = self.scope.retained.get(packet.topic)
         if kept is not None and self._id(kept) == (static.publisher["domain"], id.origin, id.number, id.output):
             return None
