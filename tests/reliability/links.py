@@ -71,8 +71,13 @@ class Report:
     repeated_qos1: int = 0  # by the node that the subscriber is connected to: allowed
     out_of_order: list[str] = field(default_factory=list)
     retained: str = ""
+    broken: list[str] = field(default_factory=list)
+    """Clients that were told something they did not expect."""
+    sessions_lost: list[str] = field(default_factory=list)
 
     def check(self) -> None:
+        assert not self.broken, (self.seed, self.broken)
+        assert not self.sessions_lost, (self.seed, self.sessions_lost)
         assert not self.lost, (self.seed, len(self.lost), self.lost[:10])
         assert not self.duplicated_qos2, (self.seed, self.duplicated_qos2[:10])
         assert not self.out_of_order, (self.seed, self.out_of_order[:10])
@@ -200,6 +205,7 @@ class Pair:
 
     async def kill(self, name: str) -> None:
         self.nodes[name].kill()
+        self.nodes[name].check()
         await self.start(name)
 
     async def retained(self, name: str, topics: int) -> dict[str, bytes]:
@@ -279,6 +285,7 @@ async def run(folder: Path, *, rounds: int, seed: int, ways: tuple[str, ...]) ->
     except TimeoutError:
         pass  # the books below say what is missing
     finally:
+        report.broken += [repr(task.exception()) for task in tasks if task.done() and task.exception()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -346,6 +353,7 @@ def _audit(
     report: Report, ledger: Ledger, publishers: list[tuple[str, Paced]], watchers: list[tuple[str, Watcher]]
 ) -> None:
     report.published = sum(publisher.next for _, publisher in publishers)
+    report.sessions_lost = ledger.sessions_lost
     report.acknowledged = len(ledger.acknowledged)
     for here, watcher in watchers:
         report.deliveries += watcher.seen.total()

@@ -69,11 +69,12 @@ class LinkImports:
         if why := self._not_spoken_for(domains, static, id.node):
             self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why))
             return UNKNOWN_ORIGIN
+        if packet.retain:  # also one that has been here: it is not gone at the other end
+            self.control.came_retained(packet.topic)
         if packet.qos and (static.publisher["domain"], id.origin, id.number, id.output) in self.scope.seen_ids:
             return None
         kept = None
         if packet.retain:
-            self.control.came_retained(packet.topic)
             kept = self.scope.retained.get(packet.topic)
         if kept is not None and self._id(kept) == (static.publisher["domain"], id.origin, id.number, id.output):
             return None

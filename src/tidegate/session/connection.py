@@ -147,7 +147,7 @@ class Connection:
     def release_reading(self, why: Hold) -> None:
         if self.holds:
             self.holds &= ~why
-            if not self.holds & ~GOES_ON:
+            if not self.holds & ~GOES_ON and self.phase is not Phase.CLOSED:
                 self.reader.unpark()
             if not self.holds and self.phase is not Phase.CLOSED:
                 self.shell.resume_reading()
