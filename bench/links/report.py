@@ -47,6 +47,11 @@ def report(found: Findings) -> Report:
 
 def _notes(found: Findings) -> list[str]:
     notes = not_quiet(found.disturbance, "Throughput and latency mean little then; CPU per message says more.")
+    for formation, load, outcomes in _measured(found):
+        if lost := figures.side(outcomes).lost:
+            notes.append(
+                f"**{load}, {named(formation)}: {lost} messages did not arrive**, so its figures prove nothing."
+            )
     average = found.machine["load_average_at_start"]
     return [*notes, f"Load average when it began: {average}; when it ended: {os.getloadavg()[0]:.2f}."]
 
