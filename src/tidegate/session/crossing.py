@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 from tidegate.session.host import LINKS, Route
 from tidegate.session.link_session import LinkSession
-from tidegate.wire import V5, encode_varint
+from tidegate.wire import encode_varint
 
 if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 
-def cross(connection: Connection, route: Route, whole: bytes, start: int, after: int) -> None:
+def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> None:
     """A QoS 0 publish with other properties: 3.1.1 has none, 5.0 may be told something, and what goes over a link to
-    another node has an envelope. `start`, `after`: where its topic stands in the packet.
+    another node has an envelope. `name`: its topic as it stands in a packet.
     """
     dirty = connection.site.dirty
-    name = whole[start:after]
-    payload = whole[after + 1 :] if connection.version == V5 else whole[after:]
     for block, targets in route.cross:
         if block is None:
             other = b"\x30%b%b%b" % (encode_varint(len(name) + len(payload)), name, payload)

@@ -107,20 +107,15 @@ class LinkPublishing(Publishing):
             if route.guarded and not route.calm(self.session):
                 break
             payload = data[body:stop]
-            packet = b"0%b%b\0%b" % (encode_varint(len(name) + 1 + len(payload)), name, payload)
-            for target in fast:
-                out = target.out
-                if not out:
-                    dirty.append(target)
-                out.append(packet)
+            if fast:
+                packet = b"0%b%b\0%b" % (encode_varint(len(name) + 1 + len(payload)), name, payload)
+                for target in fast:
+                    out = target.out
+                    if not out:
+                        dirty.append(target)
+                    out.append(packet)
             if route.cross:
-                cross(
-                    self.connection,
-                    route,
-                    packet,
-                    len(packet) - len(payload) - len(name) - 1,
-                    len(packet) - len(payload) - 1,
-                )
+                cross(self.connection, route, name, payload)
             route.passed += 1
             taken += 1
             pos = stop

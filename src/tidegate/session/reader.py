@@ -184,7 +184,7 @@ class Reader:
                             site.dirty.append(target)
                         out.append(data)
                     if route.cross:
-                        cross(self.connection, route, data, start, after)
+                        cross(self.connection, route, data[start:after], data[after + self.v5 :])
                     route.passed += 1
                     site.publishes += 1
                     site.read += end
@@ -324,7 +324,7 @@ class Reader:
                                     dirty.append(target)
                                 out.append(packet)
                             if route.cross:
-                                cross(connection, route, packet, start - pos, after - pos)
+                                cross(connection, route, data[start:after], data[after + v5 : stop])
                             route.passed += 1
                         else:
                             if site.effort > share:
