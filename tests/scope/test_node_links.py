@@ -573,3 +573,28 @@ def test_the_first_share_says_the_qos_at_either_end(
         say(publisher, topic, qos=1)
     cable.run()
     assert {message.topic: message.qos for message in subscriber.messages()} == {"t": 0, "u": 1}
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_change_of_preferences_counts_for_the_next_message_of_the_fast_lane(qos: int) -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    before, after = owners("other", ("mary", "true")), owners("other", ("mary", "false"))
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=before)
+    b = Node("b", node_link("y", "x"), believes=believes)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub", username="mary")
+    subscriber.subscribe("#", qos)
+    for number in range(3):
+        say(publisher, "t", b"%d" % number, qos=qos)
+        cable.run()
+    assert len(got(subscriber)) == 3
+    home = HomePreferences(after)
+    numbers = {each.owner: each for each in home.renumbered({}, a.wall + 10)}
+    travelling = TravellingPreferences(home, numbers, signer=lambda data: b"signed", certificate=b"a")
+    (owner,) = numbers
+    newer = travelling.signed(owner)
+    assert newer is not None
+    b.realm.foreign.take(newer, "another link", b.realm.node_links.owners.verify)  # before the publisher's node has it
+    say(publisher, "t", b"not any more", qos=qos)
+    cable.run()
+    assert got(subscriber) == []

@@ -110,6 +110,10 @@ class LinkImports:
         )
         return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
 
+    @property
+    def epoch(self) -> int:
+        return self.scope.gate.cache.epoch
+
     def told(self, packet: Publish) -> bool:
         """Whether it is for this node itself, which has taken note of it."""
         if not packet.topic.startswith(PREFIX) or packet.qos:

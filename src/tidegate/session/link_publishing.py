@@ -41,6 +41,11 @@ class Importer(Protocol):
         """A message and its plan, or why it is refused; None: it has been here, or comes back."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """Another number: what was found before has to be looked up anew."""
+        ...
+
     def told(self, packet: Publish) -> bool:
         """Whether it is for this node itself, which has taken note of it."""
         ...
@@ -61,7 +66,7 @@ class Importer(Protocol):
 class LinkPublishing(Publishing):
     """What one connection of a link publishes, until it is acknowledged."""
 
-    __slots__ = ("_known", "_refusal", "importer")
+    __slots__ = ("_epoch", "_known", "_refusal", "importer")
 
     def __init__(self, connection: Connection, importer: Importer) -> None:
         super().__init__(connection)
@@ -71,6 +76,7 @@ class LinkPublishing(Publishing):
             KNOWN, KNOWN_BYTES, lambda key: len(key[0]) + len(key[1])
         )
         """By static part and topic: the lane of such messages, and the name of their route there."""
+        self._epoch = importer.epoch
 
     def read_ahead(self, data: bytes) -> tuple[int, int]:
         """Takes QoS 0 messages that need nothing but a look-up, up to the first packet that is anything else.
@@ -78,20 +84,23 @@ class LinkPublishing(Publishing):
         How many bytes and how many messages that was.
         """
         # hot: two look-ups and one append per target
-        known, dirty = self._known, self.site.dirty
+        known, dirty, limit = self._known, self.site.dirty, self.connection.reader.max_packet
+        if self._epoch != self.importer.epoch:
+            self._epoch = self.importer.epoch
+            known.clear()
         pos = taken = 0
         end = min(len(data), STRETCH)
         while pos + 4 < end and data[pos] == 0x30:
             length = data[pos + 1]
             start = pos + 2
             if length > 127:
-                if data[pos + 2] > 127:
+                if not 0 < data[pos + 2] < 128:
                     break
                 length += (data[pos + 2] - 1) << 7
                 start = pos + 3
             stop = start + length
             after = start + 2 + (data[start] << 8 | data[start + 1])
-            if stop > len(data) or after >= stop or data[after]:
+            if stop > len(data) or stop - pos > limit or after >= stop or data[after]:
                 break
             edge, body = plain_at(data, after + 1)
             if not edge or body > stop:
