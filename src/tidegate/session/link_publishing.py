@@ -18,9 +18,7 @@ from tidegate.wire.envelope import plain_at
 
 KNOWN: Final = 10_000  # static parts and topics of one connection
 KNOWN_BYTES: Final = 8 * 2**20  # and what they have together
-STRETCH: Final = (
-    256 * 1024
-)  # bytes that are taken at once, which is what a socket brings; the rest takes the general path
+STRETCH: Final = 256 * 1024  # bytes that are taken at once: what a socket brings; the rest takes the general path
 
 REPEATED: Final = Reason.PACKET_IDENTIFIER_IN_USE
 """What the other node is told in PUBREC of a message that has been here: it lets go of it."""
