@@ -21,7 +21,8 @@ from tidegate.policy.scopes import Overflow, ScopeGraph, TopicMapping
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
-from tidegate.session import Limits
+from tidegate.scope.link_control import ROOM
+from tidegate.session import Limits, Volatile
 from tidegate.wire import V5, V311, Properties, Puback, Publish, Pubrel, encode
 from tidegate.wire.envelope import Static, encode_static, seal
 
@@ -598,3 +599,87 @@ def test_a_change_of_preferences_counts_for_the_next_message_of_the_fast_lane(qo
     say(publisher, "t", b"not any more", qos=qos)
     cable.run()
     assert got(subscriber) == []
+
+
+def said_now(node: Node, preferences: Preferences) -> None:
+    """The owners of a node's domain say something else from now on."""
+    home = HomePreferences(preferences)
+    numbers = {each.owner: each for each in home.renumbered({}, 1_800_000_000.0)}
+    node.change(preferences=preferences)
+    node.realm.node_links.travel(
+        TravellingPreferences(home, numbers, signer=lambda data: b"signed", certificate=b"a"), trusting()
+    )
+
+
+class Told(Volatile):
+    """A store that keeps of whom other nodes have been told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: dict[str, bytes] = {}
+
+    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
+        if room == ROOM and value is not None:
+            self.told[key] = value
+        elif room == ROOM:
+            del self.told[key]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("when", ["connected", "apart", "connected anew", "started anew"])
+def test_who_has_messages_of_an_owner_is_told_of_a_change(when: str, first: bool) -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    before = owners("other", *(() if first else (("mary", "true"),)))
+    store = Told()
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=before, store=store)
+    b = Node("b", node_link("y", "x"), believes=believes)
+    b.realm.node_links.travel(None, trusting(("a", "other")))
+    cable = Cable(a, b, "x->y")
+    waiting = b.peer("waiting", clean_start=False, properties=Properties(session_expiry_interval=1000))
+    waiting.subscribe("#", 1)
+    waiting.lose()
+    say(a.peer("pub", username="mary"), "t", b"kept", qos=1)
+    cable.run()
+    if when != "connected":
+        cable.cut()
+    if when == "connected anew":
+        cable.plug()
+    if when == "started anew":
+        a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=before)
+        a.realm.node_links.restore_told(store.told)
+    said_now(a, owners("other", ("mary", "false")))
+    if when == "apart":
+        cable.plug()
+    if when == "started anew":
+        cable = Cable(a, b, "x->y")
+    cable.run()
+    assert got(b.peer("waiting", clean_start=False)) == []
+
+
+def test_of_whom_the_other_node_was_told_is_forgotten_with_the_link() -> None:
+    store = Told()
+    a, b = Node("a", node_link("x", "y"), store=store), Node("b", node_link("y", "x"))
+    cable = Cable(a, b, "x->y")
+    say(a.peer("pub", username="mary"), "t")
+    cable.run()
+    assert len(store.told) == 1
+    a.change(space=ScopeGraph(scopes=("x",)))
+    assert store.told == {}
+
+
+def test_a_newer_set_goes_along_with_a_message_from_before_there_was_any() -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes)
+    b = Node("b", node_link("y", "x"), node_link("y", "z"), believes=believes)
+    c = Node("c", node_link("z", "y"), believes=believes)
+    left = Cable(a, b, "x->y")
+    publisher = a.peer("pub", username="mary")
+    say(publisher, "t", b"kept", retain=True)
+    left.run()
+    said_now(a, owners("other", ("mary", "false")))
+    left.run()
+    Cable(b, c, "y->z").run()
+    late = c.peer("late")
+    late.subscribe("#")
+    assert got(late) == []
+    assert len(c.realm.foreign) == 1
