@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,8 @@ from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
 from tidegate.scope.link_control import ROOM
-from tidegate.session import Limits, Volatile
+from tidegate.session import Limits, Message, Site, Volatile
+from tidegate.session.journal import Unwritten
 from tidegate.wire import V5, V311, Properties, Puback, Publish, Pubrel, encode
 from tidegate.wire.envelope import Static, encode_static, seal
 
@@ -683,3 +686,34 @@ def test_a_newer_set_goes_along_with_a_message_from_before_there_was_any() -> No
     late.subscribe("#")
     assert got(late) == []
     assert len(c.realm.foreign) == 1
+
+
+class Written(Unwritten):
+    """A journal that is safe at the end of the turn."""
+
+    def __init__(self, site: Site) -> None:
+        self.rows: list[bytes] = []
+        self._site = site
+
+    def write(self, message: Message) -> bool:
+        self.rows.append(message.payload)
+        return True
+
+    def after(self, callback: Callable[..., None], *args: Any) -> None:
+        self._site.store.after(callback, *args)
+
+
+def test_what_is_in_the_journal_is_imported_and_not_written_by_the_link() -> None:
+    entering, reader = rule("l", "link:x->y", "#", Action.READ), rule("s", "client:sub", "#", Action.READ)
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), policies=policies(entering, reader), ingest=("t",))
+    b.site.journal = journal = Written(b.site)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 2)
+    for qos in range(3):
+        say(publisher, "t", b"%d" % qos, qos=qos)
+    publisher.send(Pubrel(packet_id=7))
+    cable.run()
+    assert journal.rows == [b"0", b"1", b"2"]
+    assert got(subscriber) == [("t", b"0"), ("t", b"1"), ("t", b"2")]
