@@ -23,6 +23,7 @@ from tidegate.policy.scopes import Overflow, ScopeGraph, TopicMapping
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
+from tidegate.scope.exports import LinkExports
 from tidegate.scope.link_control import ROOM
 from tidegate.session import Limits, Message, Site, Volatile
 from tidegate.session.journal import Unwritten
@@ -717,3 +718,28 @@ def test_what_is_in_the_journal_is_imported_and_not_written_by_the_link() -> Non
     cable.run()
     assert journal.rows == [b"0", b"1", b"2"]
     assert got(subscriber) == [("t", b"0"), ("t", b"1"), ("t", b"2")]
+
+
+def test_what_is_remembered_of_the_boots_of_other_nodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.scope.exports.STATICS", 4)
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    c = Node("c", node_link("z", "y"))
+    left, right = Cable(a, b, "x->y"), Cable(b, c, "y->z")
+    subscriber = c.peer("sub")
+    subscriber.subscribe("#")
+    node = a.site.origin.node
+    static = Static(
+        origin=node, publisher={"kind": "client", "client": "c", "domain": DOMAIN}, topic="t", floor="plain"
+    )
+    for boot in range(10):
+        payload = seal(
+            encode_static(static), bytes.fromhex(node) + boot.to_bytes(6), 1, 0, 1.0, None, 1, False, b"", None
+        )
+        left.theirs.connection.reader.receive(encode(Publish(topic="t", payload=payload, qos=1, packet_id=9), V5))
+        left.run()
+    right.run()
+    exporter = b.realm.node_links.ends["y->z"].session.exporter
+    assert isinstance(exporter, LinkExports)
+    assert len(subscriber.messages()) == 10
+    assert 0 < len(exporter._origins) <= 4
