@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,10 @@ from tidegate.policy.scopes import Overflow, ScopeGraph, TopicMapping
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
-from tidegate.session import Limits
+from tidegate.scope.exports import LinkExports
+from tidegate.scope.link_control import ROOM
+from tidegate.session import Limits, Message, Site, Volatile
+from tidegate.session.journal import Unwritten
 from tidegate.wire import V5, V311, Properties, Puback, Publish, Pubrel, encode
 from tidegate.wire.envelope import Static, encode_static, seal
 
@@ -598,3 +603,143 @@ def test_a_change_of_preferences_counts_for_the_next_message_of_the_fast_lane(qo
     say(publisher, "t", b"not any more", qos=qos)
     cable.run()
     assert got(subscriber) == []
+
+
+def said_now(node: Node, preferences: Preferences) -> None:
+    """The owners of a node's domain say something else from now on."""
+    home = HomePreferences(preferences)
+    numbers = {each.owner: each for each in home.renumbered({}, 1_800_000_000.0)}
+    node.change(preferences=preferences)
+    node.realm.node_links.travel(
+        TravellingPreferences(home, numbers, signer=lambda data: b"signed", certificate=b"a"), trusting()
+    )
+
+
+class Told(Volatile):
+    """A store that keeps of whom other nodes have been told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: dict[str, bytes] = {}
+
+    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
+        if room == ROOM and value is not None:
+            self.told[key] = value
+        elif room == ROOM:
+            del self.told[key]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("when", ["connected", "apart", "connected anew", "started anew"])
+def test_who_has_messages_of_an_owner_is_told_of_a_change(when: str, first: bool) -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    before = owners("other", *(() if first else (("mary", "true"),)))
+    store = Told()
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=before, store=store)
+    b = Node("b", node_link("y", "x"), believes=believes)
+    b.realm.node_links.travel(None, trusting(("a", "other")))
+    cable = Cable(a, b, "x->y")
+    waiting = b.peer("waiting", clean_start=False, properties=Properties(session_expiry_interval=1000))
+    waiting.subscribe("#", 1)
+    waiting.lose()
+    say(a.peer("pub", username="mary"), "t", b"kept", qos=1)
+    cable.run()
+    if when != "connected":
+        cable.cut()
+    if when == "connected anew":
+        cable.plug()
+    if when == "started anew":
+        a = Node("a", node_link("x", "y"), domain="other", believes=believes, preferences=before)
+        a.realm.node_links.restore_told(store.told)
+    said_now(a, owners("other", ("mary", "false")))
+    if when == "apart":
+        cable.plug()
+    if when == "started anew":
+        cable = Cable(a, b, "x->y")
+    cable.run()
+    assert got(b.peer("waiting", clean_start=False)) == []
+
+
+def test_of_whom_the_other_node_was_told_is_forgotten_with_the_link() -> None:
+    store = Told()
+    a, b = Node("a", node_link("x", "y"), store=store), Node("b", node_link("y", "x"))
+    cable = Cable(a, b, "x->y")
+    say(a.peer("pub", username="mary"), "t")
+    cable.run()
+    assert len(store.told) == 1
+    a.change(space=ScopeGraph(scopes=("x",)))
+    assert store.told == {}
+
+
+def test_a_newer_set_goes_along_with_a_message_from_before_there_was_any() -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    a = Node("a", node_link("x", "y"), domain="other", believes=believes)
+    b = Node("b", node_link("y", "x"), node_link("y", "z"), believes=believes)
+    c = Node("c", node_link("z", "y"), believes=believes)
+    left = Cable(a, b, "x->y")
+    publisher = a.peer("pub", username="mary")
+    say(publisher, "t", b"kept", retain=True)
+    left.run()
+    said_now(a, owners("other", ("mary", "false")))
+    left.run()
+    Cable(b, c, "y->z").run()
+    late = c.peer("late")
+    late.subscribe("#")
+    assert got(late) == []
+    assert len(c.realm.foreign) == 1
+
+
+class Written(Unwritten):
+    """A journal that is safe at the end of the turn."""
+
+    def __init__(self, site: Site) -> None:
+        self.rows: list[bytes] = []
+        self._site = site
+
+    def write(self, message: Message) -> bool:
+        self.rows.append(message.payload)
+        return True
+
+    def after(self, callback: Callable[..., None], *args: Any) -> None:
+        self._site.store.after(callback, *args)
+
+
+def test_what_is_in_the_journal_is_imported_and_not_written_by_the_link() -> None:
+    entering, reader = rule("l", "link:x->y", "#", Action.READ), rule("s", "client:sub", "#", Action.READ)
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), policies=policies(entering, reader), ingest=("t",))
+    b.site.journal = journal = Written(b.site)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 2)
+    for qos in range(3):
+        say(publisher, "t", b"%d" % qos, qos=qos)
+    publisher.send(Pubrel(packet_id=7))
+    cable.run()
+    assert journal.rows == [b"0", b"1", b"2"]
+    assert got(subscriber) == [("t", b"0"), ("t", b"1"), ("t", b"2")]
+
+
+def test_what_is_remembered_of_the_boots_of_other_nodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.scope.exports.STATICS", 4)
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    c = Node("c", node_link("z", "y"))
+    left, right = Cable(a, b, "x->y"), Cable(b, c, "y->z")
+    subscriber = c.peer("sub")
+    subscriber.subscribe("#")
+    node = a.site.origin.node
+    static = Static(
+        origin=node, publisher={"kind": "client", "client": "c", "domain": DOMAIN}, topic="t", floor="plain"
+    )
+    for boot in range(10):
+        payload = seal(
+            encode_static(static), bytes.fromhex(node) + boot.to_bytes(6), 1, 0, 1.0, None, 1, False, b"", None
+        )
+        left.theirs.connection.reader.receive(encode(Publish(topic="t", payload=payload, qos=1, packet_id=9), V5))
+        left.run()
+    right.run()
+    exporter = b.realm.node_links.ends["y->z"].session.exporter
+    assert isinstance(exporter, LinkExports)
+    assert len(subscriber.messages()) == 10
+    assert 0 < len(exporter._origins) <= 4

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
-from tidegate.bounded import Weighed
+from tidegate.bounded import Bounded, Weighed
 from tidegate.gate import Gate
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
@@ -41,7 +41,7 @@ class LinkExports:
         self._here = here
         self._statics: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._heads: Weighed[tuple[bytes, bytes, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
-        self._origins: dict[Origin, bytes] = {}
+        self._origins: Bounded[Origin, bytes] = Bounded(STATICS)  # other nodes choose them
         self._own = b""  # the first part of this node's ids
 
     def parts(self, message: Message, qos: int, retain: bool, now: float) -> Parts:

@@ -143,12 +143,10 @@ class LinkImports:
         """The plan of a QoS 2 message that is released, and keeps its context; None: it has come another way."""
         if not self.scope.seen_ids.release(self._id(message), message):
             return None
-        gate, link = self.scope.gate, connection.session.inward
-        assert isinstance(link, NodeLinkEnd)
-        lane = gate.imported_lane(message.context, gate.attributes.context(message), link)
+        link = connection.session.inward
         message.link = link.type
         message.facts = None
-        return self.scope.plans.of(lane, message.topic.encode())
+        return self.scope.plans.again(link, message)
 
     def _report(self, link: NodeLinkEnd, topic: str, why: Deny) -> None:
         self.scope.report("read", link, topic, why)

@@ -1,15 +1,18 @@
 """What two nodes tell each other over a link beside messages, on topics that are never routed.
 
 - An owner's preferences, as a signed set: before the first message of that owner on a connection, and when they change.
-  They are control packets, so nothing overtakes them, and a new connection begins anew.
+  They are control packets, so nothing overtakes them, and a new connection begins anew: with all owners whose messages
+  the other node has been given, who may have changed theirs while there was no connection. The store knows them.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.policy.home_preferences import TravellingPreferences
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
 PREFIX: Final = "$tidegate/link/"
 PREFERENCES: Final = f"{PREFIX}preferences"
 RETAINED: Final = f"{PREFIX}retained"
-TOLD: Final = 100_000  # owners that one connection has been told of
+TOLD: Final = 100_000  # owners of whom it is known that the other node has messages
+ROOM: Final = "told"
+"""In the store: link, domain and owner as JSON."""
 REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
 _ENTRY: Final = 100  # bytes of a topic beside its text
-PIECE: Final = 200  # retained messages looked at in one go
+PIECE: Final = 200  # retained messages, or owners, looked at in one go
 
 
 class OwnerSets:
@@ -66,6 +71,7 @@ class LinkControl:
         self.end = end
         self.links = links
         self._told: dict[Key, int] = {}  # on this connection
+        self._given: dict[Key, None] = {}  # owners of whom the other node may have messages
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
         self._repeated_bytes = 0
 
@@ -78,30 +84,56 @@ class LinkControl:
 
     def tell_owner(self, key: Key, number: int) -> None:
         """A message of that owner is about to leave with this number."""
-        if not number or number == UNNUMBERED or self._told.get(key, 0) >= number:
+        if number == UNNUMBERED or self.end.session.connection is None:
             return
-        here = self.end.scope.gate.rules.domain
-        try:
-            found = self.links.owners.set(key, here)
-        except MalformedPacket:  # too large to travel: unknown there, so nobody receives the message
-            return
-        if found is None or self.end.session.connection is None:
-            return
-        if len(self._told) >= TOLD:
-            self._told.clear()
-        self._told[key] = found.number
-        self._send(PREFERENCES, found.encode())
+        if key not in self._given:
+            if len(self._given) >= TOLD:
+                self._forget(next(iter(self._given)))
+            self._given[key] = None
+            self.end.site.store.keep(ROOM, self._name(key), b"", urgent=False)
+        if self._told.get(key, -1) < number:  # also without a number: newer ones than it left with may be known
+            self.renumbered(key)
 
     def renumbered(self, key: Key) -> None:
-        """An owner's preferences have changed: who has been told of them before is told again."""
-        if key in self._told:
+        """An owner's preferences may have changed: whoever has been given messages of that owner is told."""
+        if key not in self._given or self.end.session.connection is None:
+            return
+        try:
             found = self.links.owners.set(key, self.end.scope.gate.rules.domain)
-            if found is not None:
-                self.tell_owner(key, found.number)
+        except MalformedPacket:  # too large to travel: unknown there, so nobody receives the next message
+            return
+        if found is not None and self._told.get(key, -1) < found.number:
+            self._told[key] = found.number
+            self._send(PREFERENCES, found.encode())
 
-    @property
-    def told(self) -> tuple[Key, ...]:
-        return tuple(self._told)
+    def tell_again(self) -> None:
+        """There is a new connection, or owners may have said something new: all of them are looked at."""
+        if self._given and self.end.session.connection is not None:
+            self.end.site.unfinished.append(self._told_again().__next__)
+
+    def _told_again(self) -> Iterator[bool]:
+        for number, key in enumerate(tuple(self._given), 1):
+            self.renumbered(key)
+            if number % PIECE == 0:
+                yield True
+        yield False
+
+    def restore(self, owners: Iterable[Key]) -> None:
+        """What the store kept."""
+        self._given |= dict.fromkeys(owners)
+
+    def ended(self) -> None:
+        """The link is gone."""
+        for key in tuple(self._given):
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        del self._given[key]
+        self._told.pop(key, None)
+        self.end.site.store.keep(ROOM, self._name(key), None)
+
+    def _name(self, key: Key) -> str:
+        return orjson.dumps((self.end.link.name, *key)).decode()
 
     def retained_sent(self) -> bool:
         """All retained messages have been handed to the session; True while some of them wait."""

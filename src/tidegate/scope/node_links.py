@@ -10,10 +10,12 @@ Who the other node is has been found out before: by its certificate, which both 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, RuleSet, Step
@@ -25,6 +27,7 @@ from tidegate.scope.authenticator import Refused
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
+from tidegate.scope.link_control import ROOM as TOLD
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.session import (
@@ -315,6 +318,7 @@ class LinkEnd:
     def _resume(self, connection: Connection) -> None:
         session = self.session
         if session.connection is connection:
+            self.control.tell_again()
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -345,6 +349,7 @@ class LinkEnd:
             session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
+        self.control.ended()
 
 
 class NodeLinks:
@@ -392,8 +397,7 @@ class NodeLinks:
         self.owners.travelling, self.owners.verify = travelling, verify
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
-            for key in end.control.told:
-                end.control.renumbered(key)
+            end.control.tell_again()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""
@@ -423,6 +427,16 @@ class NodeLinks:
             else:  # the link is gone
                 for slot in ids:
                     next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {slot}", None)
+
+    def restore_told(self, records: Iterable[str]) -> None:
+        """Of which owners other nodes have been given messages, as the store kept it."""
+        for name in records:
+            link, domain, owner = orjson.loads(name)
+            end = self.ends.get(link)
+            if end is not None:
+                end.control.restore([(domain, owner)])
+            else:  # the link is gone
+                next(iter(self._scopes.values())).site.store.keep(TOLD, name, None)
 
     def restore(self, record: StoredSession) -> None:
         """A session as the store kept it; that of a link which is gone ends."""

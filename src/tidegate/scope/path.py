@@ -323,7 +323,7 @@ class Path:
     ) -> int:
         """Delivers what was written to the journal before, by the plans of now."""
         scope, gate, name = self.scope, self.scope.gate, message.topic.encode()
-        if not message.output and (why := scope.plans.over(link, name).refusal) is not None:
+        if not message.output and (why := scope.plans.again(link, message).refusal) is not None:
             self.scope.report("write", link, message.topic, why, message.context)
             return 0
         lane = gate.derived_lane(message.context, gate.attributes.context(message), message.link, None)

@@ -20,6 +20,7 @@ from tidegate.session import (
     Link,
     Message,
     MessageOptions,
+    NodeLinkEnd,
     Route,
     Site,
     with_floor_properties,
@@ -74,6 +75,13 @@ class Plans:
     def over(self, link: Link, topic: bytes) -> Plan:
         """The plan of a message that comes over a link without a packet."""
         return self._followed(self.gate.lane(link, V5), link, topic, NO_OPTIONS, self.of)[1]
+
+    def again(self, link: Link, message: Message) -> Plan:
+        """The plan of now for a message that has come over a link before."""
+        topic = message.topic.encode()
+        if not isinstance(link, NodeLinkEnd):
+            return self.over(link, topic)
+        return self.of(self.gate.imported_lane(message.context, self.gate.attributes.context(message), link), topic)
 
     def of(self, lane: Lane, topic: bytes) -> Plan:
         """The plan of a message that is in the node already: a link may have put levels in front of its topic."""
