@@ -41,10 +41,9 @@ class Postponing:
                     continue
                 wanted = grant.own or grant
             qos = min(message.qos, wanted.qos)
-            if qos or session.connection is not None:
-                retain = message.retain and wanted.retain_as_published
-                session.postpone(Delivery(message, qos, retain, wanted.ids))
-                self._waiting.append(session)
+            retain = message.retain and wanted.retain_as_published
+            session.postpone(Delivery(message, qos, retain, wanted.ids))
+            self._waiting.append(session)
         if idle and self._waiting:
             self._site.unfinished.append(self._go_on)
         return reached
