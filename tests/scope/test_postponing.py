@@ -10,6 +10,7 @@ from tidegate.gate import RuleSet
 from tidegate.policy import Preference, Preferences
 from tidegate.predicate import compile
 from tidegate.scope import postponing
+from tidegate.session import Session
 from tidegate.wire import Properties, Puback, Publish, Pubrel, encode
 
 RECEIVERS = 20
@@ -116,3 +117,24 @@ def test_qos_0_is_not_kept_for_who_does_not_read() -> None:
     for _ in range(50):
         world.turn()
     assert got(end) == [("t", b'{"level": 2}')]
+
+
+def test_what_fails_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 0)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
+    broken = next(end.connection.session for end in ends if end.connection.session.postponed)
+    pump = Session.pump
+
+    def fail(session: Session) -> None:
+        if session is broken:
+            raise RuntimeError("a bug")
+        pump(session)
+
+    monkeypatch.setattr(Session, "pump", fail)
+    with pytest.raises(RuntimeError):
+        world.turn()
+    for _ in range(50):
+        world.turn()
+    assert sum(bool(got(end)) for end in ends) == RECEIVERS - 1

@@ -52,7 +52,13 @@ class Postponing:
         """A piece of the work; True if there is more."""
         until = self._stopwatch() + PIECE
         while self._waiting:
-            self._waiting.popleft().pump()
+            session = self._waiting.popleft()
+            try:
+                session.pump()
+            except Exception:  # a bug, which is reported: it does not keep the others waiting
+                if self._waiting:
+                    self._site.unfinished.append(self._go_on)
+                raise
             if self._stopwatch() > until:
                 break
         return bool(self._waiting)
