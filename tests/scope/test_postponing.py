@@ -138,3 +138,19 @@ def test_what_fails_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch
     for _ in range(50):
         world.turn()
     assert sum(bool(got(end)) for end in ends) == RECEIVERS - 1
+
+
+def test_a_session_that_has_ended_is_not_looked_at_again() -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 1)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=1, packet_id=1), mary.version))
+    end = next(end for end in ends if end.connection.session.queued)
+    session = end.connection.session
+    end.closed = True
+    end.connection.lost()
+    world.realm.change(RuleSet())
+    for _ in range(50):
+        world.turn()
+    assert session.generation < world.site.generation
+    assert not session.queued

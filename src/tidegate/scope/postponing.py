@@ -54,7 +54,8 @@ class Postponing:
         while self._waiting:
             session = self._waiting.popleft()
             try:
-                session.pump()
+                if session.connection is not None:  # else it may have ended, and is nobody any more
+                    session.pump()
             except Exception:  # a bug, which is reported: it does not keep the others waiting
                 if self._waiting:
                     self._site.unfinished.append(self._go_on)

@@ -220,7 +220,8 @@ class DeliveryQueue:
 
         def piece() -> bool:
             self.pumping = False
-            pump()
+            if self.connection is not None:
+                pump()
             return False
 
         self.site.unfinished.append(piece)
