@@ -10,7 +10,8 @@ from tidegate.gate import RuleSet
 from tidegate.policy import Preference, Preferences
 from tidegate.predicate import compile
 from tidegate.scope import postponing
-from tidegate.wire import Publish, Pubrel, encode
+from tidegate.session import Session
+from tidegate.wire import Properties, Puback, Publish, Pubrel, encode
 
 RECEIVERS = 20
 
@@ -73,3 +74,83 @@ def test_a_change_of_rules_counts_for_whom_is_decided_later() -> None:
     for _ in range(50):
         world.turn()
     assert 0 < sum(len(got(end)) for end in ends) <= RECEIVERS // 2
+
+
+def test_qos_0_does_not_wait_for_acknowledgements() -> None:
+    world = Slow("o.payload.level > 1")
+    receivers(world, 1)
+    end = world.peer("z", username="z", properties=Properties(receive_maximum=1))
+    end.subscribe("#", 1)
+    mary = world.peer("m", username="mary")
+    for number in range(1, 5):
+        mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=1, packet_id=number), mary.version))
+    for _ in range(50):
+        world.turn()
+    assert [each.qos for each in end.messages()] == [1]
+    for number in range(2, 22):
+        mary.feed(encode(Publish(topic="t", payload=b'{"level": %d}' % number, qos=0), mary.version))
+    for _ in range(50):
+        world.turn()
+    assert [(each.qos, each.payload) for each in end.messages()] == [
+        (0, b'{"level": %d}' % number) for number in range(2, 22)
+    ]
+    assert end.connection.session.queued == 3
+    for number in range(1, 5):
+        end.send(Puback(packet_id=number))
+    assert [each.qos for each in end.messages()] == [1, 1, 1]
+
+
+def test_qos_0_is_not_kept_for_who_does_not_read() -> None:
+    world = Slow("o.payload.level > 1")
+    end = receivers(world, 1)[-1]
+    session = end.connection.session
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
+    assert session.postponed
+    session.pause()
+    for _ in range(20):
+        mary.feed(encode(Publish(topic="t", payload=b'{"level": 3}', qos=0), mary.version))
+    for _ in range(50):
+        world.turn()
+    assert session.queued == 1
+    session.unpause()
+    for _ in range(50):
+        world.turn()
+    assert got(end) == [("t", b'{"level": 2}')]
+
+
+def test_what_fails_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 0)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
+    broken = next(end.connection.session for end in ends if end.connection.session.postponed)
+    pump = Session.pump
+
+    def fail(session: Session) -> None:
+        if session is broken:
+            raise RuntimeError("a bug")
+        pump(session)
+
+    monkeypatch.setattr(Session, "pump", fail)
+    with pytest.raises(RuntimeError):
+        world.turn()
+    for _ in range(50):
+        world.turn()
+    assert sum(bool(got(end)) for end in ends) == RECEIVERS - 1
+
+
+def test_a_session_that_has_ended_is_not_looked_at_again() -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 1)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=1, packet_id=1), mary.version))
+    end = next(end for end in ends if end.connection.session.queued)
+    session = end.connection.session
+    end.closed = True
+    end.connection.lost()
+    world.realm.change(RuleSet())
+    for _ in range(50):
+        world.turn()
+    assert session.generation < world.site.generation
+    assert not session.queued

@@ -41,10 +41,9 @@ class Postponing:
                     continue
                 wanted = grant.own or grant
             qos = min(message.qos, wanted.qos)
-            if qos or session.connection is not None:
-                retain = message.retain and wanted.retain_as_published
-                session.postpone(Delivery(message, qos, retain, wanted.ids))
-                self._waiting.append(session)
+            retain = message.retain and wanted.retain_as_published
+            session.postpone(Delivery(message, qos, retain, wanted.ids))
+            self._waiting.append(session)
         if idle and self._waiting:
             self._site.unfinished.append(self._go_on)
         return reached
@@ -53,7 +52,14 @@ class Postponing:
         """A piece of the work; True if there is more."""
         until = self._stopwatch() + PIECE
         while self._waiting:
-            self._waiting.popleft().pump()
+            session = self._waiting.popleft()
+            try:
+                if session.connection is not None:  # else it may have ended, and is nobody any more
+                    session.pump()
+            except Exception:  # a bug, which is reported: it does not keep the others waiting
+                if self._waiting:
+                    self._site.unfinished.append(self._go_on)
+                raise
             if self._stopwatch() > until:
                 break
         return bool(self._waiting)

@@ -48,6 +48,8 @@ class DeliveryQueue:
         "window",
     )
 
+    shut: bool  # nothing can be sent at the moment: see `Session`
+
     def __init__(self, site: Site, usage: Usage) -> None:
         self.site = site
         self.usage = usage  # of its user
@@ -192,8 +194,23 @@ class DeliveryQueue:
 
     def postpone(self, delivery: Delivery) -> None:
         """Owes it something that is not decided yet: that is done when it is sent. Whoever calls sees to `pump`."""
-        self.postponed = self.postponed or not delivery.qos
-        self._wait(delivery)
+        if delivery.qos:
+            self._wait(delivery)
+        elif self.shut:
+            self.site.counters.dropped += self.connection is not None
+        elif self.room(delivery.message):  # QoS 0 makes nothing else leave
+            queue = self._queue
+            if queue is None:
+                queue = self._queue = deque()
+            if queue and queue[-1].qos:  # before all that needs the window: it does not wait for acknowledgements
+                queue.insert(next(place for place, one in enumerate(queue) if one.qos), delivery)
+            else:
+                queue.append(delivery)
+            self._count(1, delivery.message.size)
+            self.postponed = True
+        else:
+            self.site.counters.dropped += 1
+            self._note_bound(delivery.message.size)
 
     def _later(self, pump: Callable[[], None]) -> None:
         """Deciding what waits has taken long: the rest is looked at when others had a turn."""
@@ -203,7 +220,8 @@ class DeliveryQueue:
 
         def piece() -> bool:
             self.pumping = False
-            pump()
+            if self.connection is not None:
+                pump()
             return False
 
         self.site.unfinished.append(piece)

@@ -458,7 +458,7 @@ class Session(DeliveryQueue):
             return
         queue = self._queue
         most = self.site.limits.queue_bytes
-        while queue and self.window > 0 and self.flying < most and not self.shut:
+        while queue and not self.shut and ((self.window > 0 and self.flying < most) or not queue[0].qos):
             if self.site.effort > enough:
                 self._later(self.pump)
                 return
@@ -484,7 +484,7 @@ class Session(DeliveryQueue):
                 self.decider.hand_on(delivery)
             else:
                 self._unstore(delivery)
-        if not queue:
+        if not queue or queue[0].qos:
             self.postponed = False
         if self.lagging and not self.behind:
             self.decider.caught_up(self)
