@@ -204,6 +204,7 @@ class Plan:
         sessions = [
             *(grant.session for grant in targets),
             *(ways[0].session for ways in (*conditional, *(ways for _, ways in self.deferred))),
+            *(grant.session for grant in self.postponed),
         ]
         self.refusing = tuple(one for one in sessions if isinstance(one, LinkSession) and one.refusing)
         self.durable = self.durable or bool(self.refusing)

@@ -41,7 +41,8 @@ class Tls:
 
 def client_context(*, cert: Path, key: Path, ca: Path, minimum: str = "1.2") -> ssl.SSLContext:
     """For a node that connects to another, from the files as they are now: each shows the other its certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = Context(ssl.PROTOCOL_TLS_CLIENT)
+    context.authorities = authorities_in(_read(ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     _load(context, cert, key, ca)

@@ -151,7 +151,7 @@ class Revocation:
             return self.objection(certificate.der, listener, wall)
         why = "its authority is not trusted any more"
         for name in (listener,) if listener in self._authorities else tuple(self._authorities):
-            if certificate.authorities <= self._authorities[name]:
+            if certificate.authorities and certificate.authorities <= self._authorities[name]:
                 why = self.objection(certificate.der, name, wall)
                 if not why:
                     break
