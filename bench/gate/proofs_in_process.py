@@ -20,8 +20,8 @@ from bench.load import frames
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, PrivateKey, Proof
 from tidegate.policy.capability.capability import Right
-from tidegate.policy.capability.ledger import Shown
 from tidegate.policy.capability.proof import PROOF, WRITE, Asked, objection, proof
+from tidegate.policy.capability.proof_replay import Shown
 
 TURN = 8
 RATE = 5000  # messages to sign for each second of measuring: as many as a node takes at most

@@ -28,7 +28,7 @@ from bench.harness.servers import BenchError, Peer, Server, Setting, pinned, run
 from bench.load import frames, sessions
 from bench.load.job import LoadError
 from tidegate.policy.capability import PROPERTY, PrivateKey, Proof, sign
-from tidegate.policy.capability.keys import jwk_of
+from tidegate.policy.capability.jwk import jwk_of
 from tidegate.policy.capability.proof import CONNECT, NOTHING_ASKED, PROOF, WRITE, Asked, proof
 
 PUBLISHERS = 10

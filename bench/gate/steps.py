@@ -21,7 +21,7 @@ from bench.gate.in_process import End, World, read
 from bench.harness.figures import Spread, spread
 from tidegate.gate import Known, Step
 from tidegate.gate.decision import part_of
-from tidegate.gate.preferences import PreferenceStage
+from tidegate.gate.stages.read_preferences import PreferenceStage
 from tidegate.gate.verdict import Residual, Stage
 from tidegate.session import Grant, Message
 

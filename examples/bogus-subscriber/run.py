@@ -20,7 +20,7 @@ from playing import ALL, Play, Player, TurnedAway, denials, node, perform, playe
 from tidegate.cli import tokens  # noqa: E402
 from tidegate.cli.tokens import load_key  # noqa: E402
 from tidegate.client.capability_holder import CapabilityHolder  # noqa: E402
-from tidegate.policy.capability.keys import decoded, encoded  # noqa: E402
+from tidegate.policy.capability.jwk import decoded, encoded  # noqa: E402
 from tidegate.policy.capability.proof import Asked  # noqa: E402
 
 PORT = 1883

@@ -21,7 +21,7 @@ import orjson
 from harness import PATIENCE, free_port
 from tidegate.api.app import Application
 from tidegate.api.server import Server
-from tidegate.audit.rows import Query
+from tidegate.audit.query import Query
 from tidegate.audit.sink import AuditSink
 from tidegate.errors import Problem
 from tidegate.net.control_socket import Control

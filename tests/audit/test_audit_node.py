@@ -13,7 +13,7 @@ import pytest
 from harness import PATIENCE, Live, live
 from processes import from_file, on_uvloop, until
 from tidegate.audit.auditor import Auditor
-from tidegate.audit.rows import Query, from_columns, summary
+from tidegate.audit.query import Query, from_columns, summary
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.net import control_socket as control
 from tidegate.store.journal import AUDIT, Reader

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.audit.query import LEFT_OUT
 from tidegate.audit.rate_limit import BURST, SLICE, RateLimit
-from tidegate.audit.rows import LEFT_OUT
 from tidegate.store.journal import AUDIT
 from tidegate.store.journal.rows import AuditRow
 

@@ -23,7 +23,7 @@ from tidegate.authentication import jwks
 from tidegate.config import load
 from tidegate.errors import ConfigError
 from tidegate.policy.capability import PrivateKey
-from tidegate.policy.capability.keys import jwk_of
+from tidegate.policy.capability.jwk import jwk_of
 
 
 class Keys:

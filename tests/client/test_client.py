@@ -21,7 +21,7 @@ from processes import from_file
 from tidegate.cli import certificates
 from tidegate.client import V311, Client, Kem, KeysError, PrivateKey, Refused, Unreachable
 from tidegate.policy.capability import sign
-from tidegate.policy.capability.keys import jwk_of
+from tidegate.policy.capability.jwk import jwk_of
 
 
 @pytest.mark.parametrize("version", [5, V311])

@@ -7,7 +7,7 @@ import re
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from docs.pages import ROOT
-from tidegate.policy.capability.keys import decoded
+from tidegate.policy.capability.jwk import decoded
 from tidegate.policy.capability.proof import Asked, response, statement, verified
 
 PAGE = (ROOT / "docs/policies/capabilities.md").read_text()

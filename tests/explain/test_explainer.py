@@ -16,7 +16,7 @@ from tidegate import wire
 from tidegate.explain.explainer import Explainer
 from tidegate.explain.explanation import Explanation, Line, Verdict
 from tidegate.gate import Deny, Lane, Plan, RuleSet, Step
-from tidegate.gate.where import NAMES
+from tidegate.gate.stages.where import NAMES
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Alternate, Filter
 from tidegate.policy import (
@@ -35,8 +35,8 @@ from tidegate.policy import (
 from tidegate.policy.brokering import Assignment, Brokering, Types
 from tidegate.predicate import compile, function
 from tidegate.scope import Exchange, Identity, Refused
-from tidegate.scope.audit import Silent
 from tidegate.scope.authenticator import Answer
+from tidegate.scope.decision_reports import Silent
 from tidegate.session import Connection, Link, Session, Subject, Terms
 from tidegate.wire import NONE, Properties
 

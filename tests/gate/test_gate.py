@@ -16,7 +16,7 @@ from policy.written import policy_of
 from pure import End, World
 from tidegate import wire
 from tidegate.gate import Allow, Deny, Known, RuleSet, Step
-from tidegate.gate.reserved import ReservedTopicStage
+from tidegate.gate.stages.write_reserved_topics import ReservedTopicStage
 from tidegate.gate.verdict import ALLOW, Answer, Residual
 from tidegate.policy import Environment, Policies
 from tidegate.session import Link, Message, Subject

@@ -21,7 +21,7 @@ from harness import PATIENCE, Client, Live, live
 from processes import Process, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.cli import certificates
-from tidegate.net import connection
+from tidegate.net import connection_shell
 from tidegate.session import Hold, Session
 
 SMALL = 4096  # bytes of a socket buffer; the system doubles it
@@ -111,7 +111,7 @@ sys: {interval: 0s}
             assert [number(await other.message()) for _ in range(10)] == list(range(first, first + 10))
             most = max(most, waiting(node, "slow"))
         assert session(node, "slow").shut
-        assert most <= connection.HIGH_WATER + READ
+        assert most <= connection_shell.HIGH_WATER + READ
         assert session(node, "slow").queued == 0
         read_again(slow)
         got: list[int] = []
@@ -153,7 +153,7 @@ async def test_qos_1_waits_and_comes_in_order(tmp_path: Path, version: int, kept
         owed = session(node, "slow")
         assert owed.shut
         assert 0 < owed.queued_bytes <= 16 * 2**20
-        assert waiting(node, "slow") <= connection.HIGH_WATER + READ
+        assert waiting(node, "slow") <= connection_shell.HIGH_WATER + READ
         read_again(slow)
         assert [number(await slow.message()) for _ in range(200)] == list(range(200))
         assert node.node.site.counters.dropped == 0
@@ -223,7 +223,7 @@ async def test_full_queue_disconnects() -> None:
 
 @on_uvloop
 async def test_full_queue_disconnects_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LINGER", 0.2)
+    monkeypatch.setattr(connection_shell, "LINGER", 0.2)
     async with live("limits: {queue: {bytes: 1MiB, full: disconnect}}\n") as node:
         slow = await deaf(node, "slow")
         await slow.subscribe("t", qos=1)
@@ -274,7 +274,7 @@ async def test_queue_of_a_client_that_is_away_is_limited(tmp_path: Path) -> None
 
 @on_uvloop
 async def test_publisher_that_does_not_read_its_acknowledgements_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HIGH_WATER", 4096)  # so that thousands are enough and not millions
+    monkeypatch.setattr(connection_shell, "HIGH_WATER", 4096)  # so that thousands are enough and not millions
     async with live() as node:
         listener = next(iter(node.node.listeners.bound.values()))
         assert listener._socket is not None

@@ -394,7 +394,7 @@ class Walk:
         """Through the scopes, by the setting of this moment."""
         outcome = Outcome()
         for one in copies:
-            Journey(self, self.sessions[key], outcome).go(key[0], one)
+            Traversal(self, self.sessions[key], outcome).go(key[0], one)
         return outcome
 
     def opened(self, before: Setting) -> Outcome:
@@ -407,7 +407,7 @@ class Walk:
                 old, crossing = known.get(link.name), link.crossing(copy.topic)
                 crossed = None if old is None or old.type != link.type else old.crossing(copy.topic)
                 if crossing is not None and (crossed is None or crossed[0] != crossing[0]):
-                    Journey(self, None, outcome).carry(link, copy, crossing[0])
+                    Traversal(self, None, outcome).carry(link, copy, crossing[0])
         return outcome
 
     def listened(self, link: Link, before: str, after: str) -> bool:
@@ -642,7 +642,7 @@ class Walk:
         return min(copy.qos, qos), shown, bool(wanted)
 
 
-class Journey:
+class Traversal:
     """One message on its way."""
 
     def __init__(self, walk: Walk, source: Session | None, outcome: Outcome) -> None:

@@ -10,8 +10,8 @@ from tidegate import wire
 from tidegate.config import parse
 from tidegate.gate import Deny, Lane, Plan, RuleSet
 from tidegate.scope import Identity, Refused
-from tidegate.scope.audit import Silent
 from tidegate.scope.authenticator import Answer
+from tidegate.scope.decision_reports import Silent
 from tidegate.session import Connection, Link, Session
 
 HEAD = """

@@ -17,7 +17,7 @@ from tidegate.flow.route import Search
 from tidegate.monitor import Attachment, Direction, Each, Event, Machine, Monitors
 from tidegate.monitor.automaton import Automaton, Transition
 from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice
-from tidegate.monitor.pacing import Dedupe
+from tidegate.monitor.rate_dedupe_silence import Dedupe
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, PLAIN, Brokering
 from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, TopicMapping, Way

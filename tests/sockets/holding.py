@@ -19,7 +19,7 @@ from processes import Served
 from sockets.acts import Section, setting
 from tidegate import wire
 from tidegate.policy.capability import PrivateKey, sign
-from tidegate.policy.capability.keys import decoded, encoded, jwk_of
+from tidegate.policy.capability.jwk import decoded, encoded, jwk_of
 from tidegate.policy.capability.proof import (
     CONNECT,
     NOTHING_ASKED,

@@ -29,7 +29,7 @@ from sockets.acts import (
 )
 from sockets.wild import FUNCTIONS
 from tidegate import wire
-from tidegate.gate import views
+from tidegate.gate.stages import view
 from tidegate.policy import views as policy_views
 from tidegate.scope.subscribing import WHERE_SUBSCRIPTIONS
 
@@ -269,11 +269,11 @@ async def test_a_long_table_is_read_once(tmp_path: Path) -> None:
         mary = await come(node, "mary")
         for number in range(200):
             await (await come(node, None, client=f"c{number}")).subscribe("t")
-        before = views._table.cache_info().misses
+        before = view._table.cache_info().misses
         for attempt in range(3):  # each with a table that the node has not seen
             table = json.dumps({f"user:u{attempt}-{row}": "all" for row in range(250)})
             await say(mary, "t", BODY, ("view", table))
-        assert views._table.cache_info().misses - before == 3  # and not once for each subscriber
+        assert view._table.cache_info().misses - before == 3  # and not once for each subscriber
 
 
 @pytest.mark.parametrize("name", ["secret", "floor", "view", "require"])

@@ -69,7 +69,7 @@ def _there(part: T | None) -> T:
 
 def _explained(config: Config, question: Question) -> dict[str, Any]:
     """The answer to a question. Runs in a thread, which also imports what explains."""
-    from tidegate.explain.document import document
+    from tidegate.explain.as_json import document
     from tidegate.explain.what_if import WhatIf
 
     return document(WhatIf(config).explain(question), question, config)

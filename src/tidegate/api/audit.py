@@ -32,8 +32,8 @@ from tidegate.api.channel import Channel
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer, caller, channel
 from tidegate.api.schemas import Rows, problems
-from tidegate.audit.rows import Query as AuditQuery
-from tidegate.audit.rows import from_columns, shown
+from tidegate.audit.query import Query as AuditQuery
+from tidegate.audit.query import from_columns, shown
 from tidegate.config.units import moment
 from tidegate.errors import TidegateError
 from tidegate.store.journal import AUDIT, Reader

@@ -20,7 +20,7 @@ from tidegate.audit.decisions import ADDRESSES, CONNECT, DecisionLog, reason_tex
 from tidegate.audit.job_queue import JobQueue
 from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.plan_counts import PlanCounts
-from tidegate.audit.rows import Query
+from tidegate.audit.query import Query
 from tidegate.audit.sink import RECENT, AuditSink
 from tidegate.audit.traffic import Traffic
 from tidegate.config import Config, Record

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
-from tidegate.audit.rows import LEFT_OUT
+from tidegate.audit.query import LEFT_OUT
 from tidegate.bounded import Newest
 from tidegate.session.token_bucket import Bucket
 from tidegate.store.journal.rows import AuditRow

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from tidegate.audit.rows import Query
+from tidegate.audit.query import Query
 from tidegate.store.journal import Writer
 from tidegate.store.journal.rows import AuditRow, Kind
 

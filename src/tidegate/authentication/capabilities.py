@@ -21,8 +21,8 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from tidegate.policy.capability import PROPERTY, Accepts, Capability, Ledger, Unacceptable, looks_like_one, verify
-from tidegate.policy.capability.ledger import Shown
 from tidegate.policy.capability.proof import CHALLENGE, CONNECT, KEY, Asked, objection, response, shown_by, verified
+from tidegate.policy.capability.proof_replay import Shown
 from tidegate.scope import Accepted, Continue, Identity, Refused
 from tidegate.session import Connection, Site
 from tidegate.wire import V5, Connect

@@ -25,7 +25,7 @@ from tidegate.config.capabilities import complete
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.capability import Accepts
-from tidegate.policy.capability.keys import keys_of_jwks
+from tidegate.policy.capability.jwk import keys_of_jwks
 
 if TYPE_CHECKING:
     import httpx

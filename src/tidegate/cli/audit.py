@@ -22,7 +22,7 @@ from tidegate.cli.options import Json, OptionalConfig, Port, Since, Socket, Unti
 from tidegate.cli.tables import aligned
 
 if TYPE_CHECKING:
-    from tidegate.audit.rows import Query, Sum
+    from tidegate.audit.query import Query, Sum
     from tidegate.config import Config
     from tidegate.store.journal.rows import AuditRow
 
@@ -94,7 +94,7 @@ def audit(
     """
     from zoneinfo import ZoneInfo
 
-    from tidegate.audit.rows import Query
+    from tidegate.audit.query import Query
     from tidegate.config import Config, load_or_minimal
     from tidegate.errors import TidegateError
 
@@ -143,7 +143,7 @@ def _from_node(control: Path, query: Query, limit: int, follow: bool = False) ->
 
 def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[AuditRow]:
     """The newest `limit` rows, or all."""
-    from tidegate.audit.rows import from_columns
+    from tidegate.audit.query import from_columns
     from tidegate.errors import TidegateError
     from tidegate.net import control_socket as control
     from tidegate.store.journal import AUDIT, Reader
@@ -170,7 +170,7 @@ def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[A
 
 
 def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
-    from tidegate.audit.rows import shown
+    from tidegate.audit.query import shown
 
     with _patience():
         listed = list(rows)
@@ -182,7 +182,7 @@ def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
 
 
 def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool) -> None:
-    from tidegate.audit.rows import iso, summary
+    from tidegate.audit.query import iso, summary
 
     with _patience():
         sums_by_rule = summary(rows)
@@ -195,7 +195,7 @@ def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool
 
 
 def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -> None:
-    from tidegate.audit.rows import shown
+    from tidegate.audit.query import shown
     from tidegate.net.control_socket import Gone
 
     header = True

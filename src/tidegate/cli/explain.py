@@ -85,7 +85,7 @@ def explain(
     """
     from tidegate.cli.reasons import report
     from tidegate.config import Operation, load
-    from tidegate.explain.document import document
+    from tidegate.explain.as_json import document
     from tidegate.explain.question import Question
     from tidegate.explain.what_if import WhatIf
 

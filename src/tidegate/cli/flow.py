@@ -273,7 +273,7 @@ def _document(
 ) -> dict[str, object]:
     from tidegate.flow.drawing.graph import document, flows
     from tidegate.flow.reach import Reach
-    from tidegate.node.flows import assertion_document
+    from tidegate.node.flow_commands import assertion_document
 
     if selection.everything:
         count = Reach(selection.graph, paths=selection.paths).entity_pairs

@@ -62,7 +62,7 @@ def status(config: Config, json: Json = False) -> None:
 
     [dim]tidegate pipeline status -c tidegate.yaml[/dim]
     """
-    from tidegate.audit.rows import iso
+    from tidegate.audit.query import iso
     from tidegate.pipeline.status import overview
 
     state = overview(_load(config))

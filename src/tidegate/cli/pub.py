@@ -69,7 +69,7 @@ def pub(
     from paho.mqtt.packettypes import PacketTypes
 
     from tidegate import topics
-    from tidegate.cli.connection import connect, message_properties, run
+    from tidegate.cli.broker_connection import connect, message_properties, run
 
     if not topics.valid_topic(topic):
         terminal.usage(f"`{topic}` is not a topic: it must not be empty nor contain + or #")

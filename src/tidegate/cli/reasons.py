@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tidegate.cli.terminal import harmless
 from tidegate.config import Config
-from tidegate.explain.document import moment_of, plain, publisher_of, text_or_base64
+from tidegate.explain.as_json import moment_of, plain, publisher_of, text_or_base64
 from tidegate.explain.explanation import ConsideredRule, Explanation, Line, Verdict
 from tidegate.explain.question import Question
 

@@ -65,7 +65,7 @@ def sub(
     from paho.mqtt.packettypes import PacketTypes
 
     from tidegate import topics
-    from tidegate.cli.connection import connect, message_properties, run, subscribe_options
+    from tidegate.cli.broker_connection import connect, message_properties, run, subscribe_options
 
     for each in filters:
         if not topics.valid_filter(each):
@@ -135,7 +135,7 @@ def _payload(message: Message, sealing: dict[str, str]) -> None:
 def _verbose(message: Message, sealing: dict[str, str]) -> None:
     from rich.text import Text
 
-    from tidegate.cli.connection import plain
+    from tidegate.cli.broker_connection import plain
 
     flags = f"QoS {message.qos}" + (", retained" if message.retain else "")
     for name, value in plain(message.properties).items():
@@ -166,8 +166,8 @@ def _score(dimension: str, score: object) -> str:
 
 
 def _json(message: Message, sealing: dict[str, str]) -> None:
-    from tidegate.cli.connection import plain
-    from tidegate.explain.document import text_or_base64
+    from tidegate.cli.broker_connection import plain
+    from tidegate.explain.as_json import text_or_base64
 
     terminal.print_json(
         {

@@ -21,7 +21,7 @@ from tidegate.cli.options import attribute
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.policy.capability import PrivateKey, Unacceptable, sign, unverified
 from tidegate.policy.capability import verify as verify_token
-from tidegate.policy.capability.keys import jwk_of, private_key, public_keys
+from tidegate.policy.capability.jwk import jwk_of, private_key, public_keys
 from tidegate.policy.capability.token import MAX, understood
 
 Made = TypeVar("Made")

@@ -44,7 +44,7 @@ from tidegate.errors import KeysError, TidegateError
 from tidegate.keys import PrivateKey
 from tidegate.policy.capability import METHOD, PROPERTY
 from tidegate.policy.capability import PrivateKey as ProofKey
-from tidegate.policy.capability.keys import private_key as parse_proof_key
+from tidegate.policy.capability.jwk import private_key as parse_proof_key
 from tidegate.policy.capability.proof import WRITE
 from tidegate.policy.control_topics import ANSWER
 

@@ -20,8 +20,8 @@ from tidegate.config.section import CheckedSection, FilePath, Identity, OneOrLis
 from tidegate.config.units import Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.capability import Accepts, Issuers, Key, Proof
-from tidegate.policy.capability import keys as keys_module
-from tidegate.policy.capability.keys import MAX_KEYS, keys_of_jwks, keys_of_pem
+from tidegate.policy.capability import issuers as keys_module
+from tidegate.policy.capability.jwk import MAX_KEYS, keys_of_jwks, keys_of_pem
 
 MAX_FILE: Final = 1 << 20
 ADDRESSES: Final = ("https://", "http://")

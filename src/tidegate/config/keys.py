@@ -19,7 +19,7 @@ from tidegate.config.policies import Filter
 from tidegate.config.problems import Finding
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration
-from tidegate.gate.protection import of_each
+from tidegate.gate.key_groups import of_each
 from tidegate.keys import ROTATE, USES
 from tidegate.keys.ring import GROUPS, MOST_USES
 from tidegate.monitor.automaton import Automaton

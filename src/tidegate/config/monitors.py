@@ -41,8 +41,8 @@ from tidegate.monitor import automaton as automata
 from tidegate.monitor.chain import Chain
 from tidegate.monitor.library import Alternate, Complex, Mapper, Names, Twice, unlike
 from tidegate.monitor.library import Filter as FilterMachine
-from tidegate.monitor.pacing import Dedupe, Rate, Silence
 from tidegate.monitor.python import load_monitor
+from tidegate.monitor.rate_dedupe_silence import Dedupe, Rate, Silence
 from tidegate.policy import Action
 from tidegate.policy.scopes import Way
 from tidegate.predicate import Predicate

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidegate.audit.rows import iso
+from tidegate.audit.query import iso
 from tidegate.config import Config, Operation, Record
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation

@@ -18,15 +18,15 @@ from typing import Any, Final
 from tidegate.explain.explanation import Explanation, Line, Verdict
 from tidegate.explain.routes import Arrival, RouteFinder, Search, monitors_on_way
 from tidegate.explain.steps import StepDetails, StepRecorder, individual_rules
-from tidegate.gate.access import AccessStage
 from tidegate.gate.attributes import Attributes
 from tidegate.gate.decision import evaluate, undecided
 from tidegate.gate.gate import Gate
 from tidegate.gate.lane import Lane
 from tidegate.gate.plan import Plan
-from tidegate.gate.preferences import OwnerPreferences
 from tidegate.gate.rule_set import RuleSet
-from tidegate.gate.stages import crossing, stages
+from tidegate.gate.stages.order import crossing, stages
+from tidegate.gate.stages.read_preferences import OwnerPreferences
+from tidegate.gate.stages.write_and_read_policies import AccessStage
 from tidegate.gate.verdict import Deny, Known, Stage, Step
 from tidegate.policy import Action, Policies, Preference, Preferences
 from tidegate.policy.brokering import Brokering

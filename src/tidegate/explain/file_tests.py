@@ -19,10 +19,10 @@ from tidegate.explain.question import Question
 from tidegate.explain.routes import NO_LINK, NOT_SHARED
 from tidegate.explain.what_if import CONNECT, WhatIf
 from tidegate.gate.decision import UNSEEN
-from tidegate.gate.levels import PUBLISHER as PUBLISHERS_DEMAND
-from tidegate.gate.levels import SUBSCRIBER as SUBSCRIBERS_DEMAND
-from tidegate.gate.views import PUBLISHER as PUBLISHERS_VIEW
-from tidegate.gate.where import WHERE
+from tidegate.gate.stages.levels import PUBLISHER as PUBLISHERS_DEMAND
+from tidegate.gate.stages.levels import SUBSCRIBER as SUBSCRIBERS_DEMAND
+from tidegate.gate.stages.view import PUBLISHER as PUBLISHERS_VIEW
+from tidegate.gate.stages.where import WHERE
 from tidegate.policy import DEFAULT, Effect
 
 _NODES_OWN: Final = (

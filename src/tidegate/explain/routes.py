@@ -1,8 +1,8 @@
 """The ways of one message over the links between scopes, for explanations.
 
-They are found as the engine finds them (`scope.journey`): the nearest scopes first, each link at most once, never into
-a scope that the message has been in. `PlanCompiler.over` decides whether it crosses a link. Only links are
-tried that can lead to the scope that is asked about.
+They are found as the engine finds them (`scope.traversal`): the nearest scopes first, each link at most once, never
+into a scope that the message has been in. `PlanCompiler.over` decides whether it crosses a link. Only links are tried
+that can lead to the scope that is asked about.
 
 Of monitors on a link it knows what filters do. What others do depends on what they have seen before: it is taken for
 granted that they let the message pass as it is.
@@ -19,8 +19,8 @@ from tidegate.explain.explanation import ExtraStep, Line, Verdict
 from tidegate.explain.steps import StepRecorder, other_denial
 from tidegate.gate.decision import unsigned
 from tidegate.gate.gate import Gate
-from tidegate.gate.links import ScopeExit, link_ends, link_monitors
 from tidegate.gate.rule_set import RuleSet
+from tidegate.gate.scope_links import ScopeExit, link_ends, link_monitors
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Filter

@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.explain.explanation import ConsideredRule, Line, Verdict
-from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import CLOCK_PATHS, Attributes
-from tidegate.gate.brokering import BrokeringStage
 from tidegate.gate.decision import UNSEEN, UNSIGNED, part_of
-from tidegate.gate.levels import DemandStage, LevelStage
-from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
-from tidegate.gate.reserved import RESERVED, ReservedTopicStage
+from tidegate.gate.stages.brokering import BrokeringStage
+from tidegate.gate.stages.levels import DemandStage, LevelStage
+from tidegate.gate.stages.read_preferences import ForwardingPreferenceStage, PreferenceStage
+from tidegate.gate.stages.view import PUBLISHER, ViewStage
+from tidegate.gate.stages.where import WHERE, WhereStage
+from tidegate.gate.stages.write_and_read_policies import AccessStage, ForwardingAccessStage
+from tidegate.gate.stages.write_reserved_topics import RESERVED, ReservedTopicStage
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
-from tidegate.gate.views import PUBLISHER, ViewStage
-from tidegate.gate.where import WHERE, WhereStage
 from tidegate.policy import ALL, RELAXED, Demand, Policy, Table, View
 from tidegate.policy.brokering import UNTYPED, exempt
 from tidegate.policy.verdict import Outcome, outcome

@@ -22,8 +22,8 @@ from tidegate.explain.explanation import Explanation, ExtraStep, Line, Verdict
 from tidegate.explain.overrides import TLS, Overrides, apply_overrides, merged, tls_of
 from tidegate.explain.question import Pairs, Question
 from tidegate.gate import RuleSet
-from tidegate.gate.links import link_ends
-from tidegate.gate.where import WHERE, condition
+from tidegate.gate.scope_links import link_ends
+from tidegate.gate.stages.where import WHERE, condition
 from tidegate.policy import Action, Class, Classification, Transport
 from tidegate.policy.brokering import PLAIN
 from tidegate.predicate import Predicate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tidegate.gate.decision import PartialDecision, combine, evaluate, passed, undecided
 from tidegate.gate.gate import Gate
 from tidegate.gate.lane import Lane
-from tidegate.gate.links import FORWARD, Branch, ScopeExit, action_over
 from tidegate.gate.plan import Plan
 from tidegate.gate.rule_set import RuleSet
+from tidegate.gate.scope_links import FORWARD, Branch, ScopeExit, action_over
 from tidegate.gate.verdict import Allow, Deny, Known, Step
 
 __all__ = [

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from tidegate.gate.attributes import Clock
 from tidegate.gate.decision import UNSIGNED, PartialDecision, combine, evaluate, graver
 from tidegate.gate.lane import Lane
-from tidegate.gate.levels import demands_signed
-from tidegate.gate.links import Branch, ScopeExit
 from tidegate.gate.plan import Members, Plan
-from tidegate.gate.publisher_rules import RULES
-from tidegate.gate.stages import StageSet
+from tidegate.gate.scope_links import Branch, ScopeExit
+from tidegate.gate.stages.levels import demands_signed
+from tidegate.gate.stages.order import StageSet
+from tidegate.gate.stages.read_publisher_rules import RULES
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.monitor import ModeCounts, ModeRevision
 from tidegate.policy.control_topics import SAID
@@ -155,7 +155,7 @@ class PlanCompiler:
         return UNSIGNED if decision.whole and not decision.view.shows_all else decision
 
     def _behind(self, plan: Plan) -> Iterator[tuple[Branch, Plan]]:
-        """The plans of other scopes that messages get to, in the order in which they do: see `scope.journey`."""
+        """The plans of other scopes that messages get to, in the order in which they do: see `scope.traversal`."""
         crossed: set[ScopeExit] = set()
         waiting: deque[tuple[Plan, frozenset[PlanCompiler]]] = deque([(plan, frozenset((self,)))])
         while waiting:

@@ -15,18 +15,18 @@ from weakref import WeakValueDictionary
 from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
 from tidegate.gate.attributes import FLOOR, SCORES, Attributes
-from tidegate.gate.capability import proving
 from tidegate.gate.compiler import PlanCompiler
 from tidegate.gate.decision import evaluate
 from tidegate.gate.deferred_free import DeferredFree
 from tidegate.gate.lane import NOWHERE, Lane
-from tidegate.gate.links import ScopeExit
 from tidegate.gate.plan import Plan
 from tidegate.gate.plan_cache import PLAN_COST, AlarmClock, PlanCache
-from tidegate.gate.preferences import ForeignOwners
-from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage, possible
 from tidegate.gate.rule_set import RuleSet
-from tidegate.gate.stages import StageSet
+from tidegate.gate.scope_links import ScopeExit
+from tidegate.gate.stages.order import StageSet
+from tidegate.gate.stages.read_preferences import ForeignOwners
+from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage, possible
+from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.gate.stored import StoredMessageDecider
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, ModeRevision

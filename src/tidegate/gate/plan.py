@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tidegate.gate.decision import PartialDecision
-from tidegate.gate.links import Branch, Guard, ScopeExit
-from tidegate.gate.protection import Protection
+from tidegate.gate.key_groups import Protection
+from tidegate.gate.scope_links import Branch, Guard, ScopeExit
 from tidegate.gate.verdict import FOREVER, Deny, Residual
 from tidegate.monitor import Attachment, ModeCounts, ModeRevision, calm_modes
 from tidegate.routing import Group

@@ -12,7 +12,7 @@ from tidegate.gate.attributes import Clock
 from tidegate.gate.compiler import WITHDRAWN
 from tidegate.gate.decision import UNSEEN, PartialDecision, evaluate, graver, undecided
 from tidegate.gate.deferred_free import DeferredFree
-from tidegate.gate.stages import StageSet
+from tidegate.gate.stages.order import StageSet
 from tidegate.gate.verdict import Allow, Deny, Known, Stage, Step
 from tidegate.session import Grant, Link, Message, Origin, Session
 from tidegate.topics import matches

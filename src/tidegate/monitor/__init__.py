@@ -1,9 +1,9 @@
 """What devices are expected to do, one event after the other: edit automata on links.
 
 A machine turns an event into a sequence of events, and remembers a state. `automaton` is the one written as
-transitions, `sequence` the language of `only`, `after` and `reset`, `pacing` what counts and waits, `library` the
-small ready ones, `python` what administrators write themselves; `chain` puts several in a row, `attachment` says where
-they act.
+transitions, `sequence` the language of `only`, `after` and `reset`, `rate_dedupe_silence` what counts and waits,
+`library` the small ready ones, `python` what administrators write themselves; `chain` puts several in a row,
+`attachment` says where they act.
 """
 
 from __future__ import annotations

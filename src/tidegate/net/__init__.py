@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.net.binding import bound
-from tidegate.net.connection import ConnectionShell
+from tidegate.net.connection_shell import ConnectionShell
 from tidegate.net.endpoint import Endpoint, Tls, client_context
 from tidegate.net.listener import Listener
 

@@ -19,7 +19,7 @@ import structlog
 from tidegate.errors import MalformedPacket
 from tidegate.net.proxy_header import LONGEST_V2, parse
 from tidegate.session import Site
-from tidegate.session.prices import ACCEPT, Payer
+from tidegate.session.packet_costs import ACCEPT, Payer
 
 ACCEPTED: Final = 16  # connections in one turn at most
 FULL: Final = 1.0  # seconds before it tries again when the system has no descriptor for another connection

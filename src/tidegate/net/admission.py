@@ -1,8 +1,8 @@
 """Who comes in, and when: connections that were accepted, until TLS and MQTT begin.
 
-- To open a connection has a price (`session/prices.py`), and a TLS handshake has a larger one. The address pays it (of
-  IPv6: its /64 network), from the same account as what it sends before it has logged in. So one that comes all the time
-  waits, as one that sends all the time does, and the others do not notice.
+- To open a connection has a price (`session/packet_costs.py`), and a TLS handshake has a larger one. The address pays
+  it (of IPv6: its /64 network), from the same account as what it sends before it has logged in. So one that comes all
+  the time waits, as one that sends all the time does, and the others do not notice.
 - `connect_rate` is asked and handshakes are counted before the first byte of TLS is read.
 - Who exceeds a price, the rate or the number of handshakes waits; the address that was given least is next. Who has
   left meanwhile is not opened any more. Refused are only those for whom there is no place at all.
@@ -21,7 +21,7 @@ from typing import Final
 from tidegate.addresses import network
 from tidegate.net.endpoint import Endpoint
 from tidegate.session import Bucket, Site
-from tidegate.session.prices import OPEN, TLS, FairQueue, Payer
+from tidegate.session.packet_costs import OPEN, TLS, FairQueue, Payer
 
 SOON: Final = 0.001  # seconds: the time to a token may be too short to be added to a clock
 

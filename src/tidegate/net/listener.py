@@ -18,7 +18,7 @@ import structlog
 from tidegate.net.accepting import Acceptor, ProxyAcceptor
 from tidegate.net.admission import Admission
 from tidegate.net.binding import bound
-from tidegate.net.connection import ConnectionShell
+from tidegate.net.connection_shell import ConnectionShell
 from tidegate.net.endpoint import Endpoint
 from tidegate.session import Connection, Host, Site
 

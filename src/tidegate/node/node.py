@@ -45,12 +45,12 @@ from tidegate.keyservice.topic_keys import ROOM as KEYS
 from tidegate.net.control_socket import Command, Control
 from tidegate.node.configuration import check_fixed, registry_of, session_limits, tried_config, verify_tests
 from tidegate.node.file_watch import FileWatch
-from tidegate.node.flows import FlowCommands
+from tidegate.node.flow_commands import FlowCommands
 from tidegate.node.http import HttpProcess, tls_context
 from tidegate.node.key_service import NodeKeys
-from tidegate.node.links import Links, try_certificates
+from tidegate.node.link_connections import LinkConnections, try_certificates
 from tidegate.node.listeners import Listeners, endpoint
-from tidegate.node.monitors import MonitorCommands
+from tidegate.node.monitor_commands import MonitorCommands
 from tidegate.node.orphaned_state import OrphanedState
 from tidegate.node.pipeline import Pipeline
 from tidegate.node.preferences_abroad import PreferencesAbroad
@@ -111,7 +111,7 @@ class Node:
         self.administration: Administration | None = None
         self.versions: Versions
         self.keys = NodeKeys(self, self.turns.guarded)
-        self.links = Links(self)
+        self.links = LinkConnections(self)
         self.readiness = Readiness(self)
         self.stopping = False
         self.started = loop.time()
@@ -395,9 +395,9 @@ class Node:
         self.register.revoke(id)
         dismissed = 0
         for scope in self.scopes.values():
-            for session in scope.validity.holders(id):
+            for session in scope.credential_expiry.holders(id):
                 dismissed += 1
-                scope.validity.dismiss(session, "your capability has been revoked")
+                scope.credential_expiry.dismiss(session, "your capability has been revoked")
         self.keys.rotate()
         self.realm.change(self.realm.rules)  # for those who are away, and their wills
         self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")

@@ -7,7 +7,7 @@ from tidegate.authentication import jwks
 from tidegate.authentication.authentication import load_method
 from tidegate.config import Config
 from tidegate.node.http import tls_context
-from tidegate.node.links import try_certificates
+from tidegate.node.link_connections import try_certificates
 from tidegate.node.listeners import endpoint
 from tidegate.node.revocation import read_revocation
 

@@ -6,7 +6,8 @@ others stay. A publication is taken whole or refused whole, with a text that say
 
 Of the rules that are about a message and its reader, those whose condition is true speak: one that denies denies, else
 one that allows allows, else they say nothing. A condition that fails counts as false. Administrators' policies are
-combined first, and their deny is final: `gate/publisher_rules.py` asks about rules only what policies leave open.
+combined first, and their deny is final: `gate/stages/read_publisher_rules.py` asks about rules only what policies
+leave open.
 
 Invariants
 - What a publisher can ask of the node is bounded, that is its rules, their subjects, conditions and work. All

@@ -30,7 +30,7 @@ from tidegate.policy.preference_sets import (
 )
 from tidegate.predicate import Predicate
 from tidegate.session import Site
-from tidegate.session.prices import CONDITION, SIGNATURE
+from tidegate.session.packet_costs import CONDITION, SIGNATURE
 from tidegate.wire import cbor
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ASKED: Final = 100_000  # owners of whom it is remembered that they were asked f
 
 
 class ForeignOwners:
-    """The sets of owners of other domains that this node knows (gate.preferences.ForeignOwners)."""
+    """The sets of owners of other domains that this node knows (gate.stages.read_preferences.ForeignOwners)."""
 
     def __init__(self, site: Site, scopes: Mapping[str, Scope], *, sets: ForeignPreferences | None = None) -> None:
         self.site = site
@@ -62,7 +62,7 @@ class ForeignOwners:
     def __len__(self) -> int:
         return len(self._sets)
 
-    # -- for the gate (gate.preferences.ForeignOwners) -------------------------------------------------------------
+    # -- for the gate (gate.stages.read_preferences.ForeignOwners) -----------------------------------------------
 
     @property
     def revision(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
-from tidegate.gate.capability import proving
+from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.policy import Demand
 from tidegate.policy.capability import Capability, proof
 from tidegate.policy.levels import REQUIRE
@@ -201,7 +201,7 @@ class Handshake:
             self.scope.subjects.identify(session, subject, session.inward.demand)
             self.scope.presences.came(session)
             connection.reader.lane = self.scope.entrance.gate.lane(session.inward, connection.version)
-            self.scope.validity.came(session)
+            self.scope.credential_expiry.came(session)
             if session.row:
                 session.save()
             self.scope.subscribing.retouch(session)
@@ -348,7 +348,7 @@ class Handshake:
         if session.expiry or session.row:
             session.save()
         connection.accept(session, lane)
-        scope.validity.came(session)
+        scope.credential_expiry.came(session)
         scope.presences.came(session)
         scope.connected += 1
         scope.path.monitoring.states.up(session)

@@ -304,7 +304,7 @@ class LinkEnd:
         self.identify()
         session.save()
         connection.accept(session, self.scope.gate.nowhere)
-        self.scope.validity.came(session)
+        self.scope.credential_expiry.came(session)
         self.scope.connected += 1
         self.scope.path.monitoring.states.up(session)
         self.site.counters.connections += 1
@@ -331,7 +331,7 @@ class LinkEnd:
         if session.connection is not connection:
             return
         session.detach()
-        self.scope.validity.left(session)
+        self.scope.credential_expiry.left(session)
         self.peer = None
         self.scope.connected -= 1
         self.scope.path.monitoring.states.down(session)

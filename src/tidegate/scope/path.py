@@ -33,13 +33,13 @@ from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.policy.control_topics import KEYS
-from tidegate.scope.deferring import Deferring
-from tidegate.scope.journey import Journey, crossed
+from tidegate.scope.delivered_once import Seen, first
+from tidegate.scope.large_fanout import PIECE, LargeFanout
 from tidegate.scope.monitors import Emission, Made, Monitoring
-from tidegate.scope.postponing import PIECE, Postponing
 from tidegate.scope.protection import Keyring, Protector
-from tidegate.scope.seen import Seen, first
 from tidegate.scope.subscribing import matching
+from tidegate.scope.traversal import Traversal, crossed
+from tidegate.scope.waiting_for_level import WaitingForLevel
 from tidegate.session import Connection, Delivery, Grant, Journal, Later, Link, Message, Refusal, Session
 from tidegate.wire import NONE, Properties, Reason
 
@@ -259,14 +259,14 @@ class Path:
 
     def _tick_between(self, emission: Emission, exit: ScopeExit) -> None:
         """The same on a link between scopes."""
-        journey = Journey(emission.cause, None)
+        traversal = Traversal(emission.cause, None)
         path = (exit.link.source,)
         if not emission.inward:
-            journey.resume(exit, emission.messages, path)
+            traversal.resume(exit, emission.messages, path)
             return
         events, _ = self._protected(emission.emitted, emission.link)
         for plan, event in events:
-            journey.begin(self.scope, plan, event, path)
+            traversal.begin(self.scope, plan, event, path)
 
     # -- over links between scopes of the node -------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class Path:
                 plan.passed += 1
                 reached = self.egress.hand_out(plan, message, source)
         elif not plan.plain or message.retain or message.properties.response_topic is not None:
-            reached = Journey(message, source).begin(scope, plan, message)
+            reached = Traversal(message, source).begin(scope, plan, message)
         else:
             reached = self._deliver_flat(plan, message, source)
         if root is not None and root is not message:
@@ -387,9 +387,9 @@ class Egress:
         self.scope, self.site = scope, scope.site
         self.monitoring, self._stopwatch = monitoring, stopwatch
         self.fresh = scope.subjects.fresh
-        self.deferring = Deferring(scope)
-        self._postponing = Postponing(scope, stopwatch)
-        self.stream, self.too_weak = self.deferring.stream, self.deferring.too_weak
+        self.waiting = WaitingForLevel(scope)
+        self._large_fanout = LargeFanout(scope, stopwatch)
+        self.stream, self.too_weak = self.waiting.stream, self.waiting.too_weak
         self.listened, self.caught_up = monitoring.listened, monitoring.states.caught_up
 
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
@@ -448,9 +448,9 @@ class Egress:
             self.site.effort += int(spent * share * 1e6)
         postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
         if postponed:
-            reached += self._postponing.postpone(postponed, message, source)
+            reached += self._large_fanout.postpone(postponed, message, source)
         for weak, ways in plan.deferred:
-            reached += self.deferring.defer(weak, ways, message, source, seen)
+            reached += self.waiting.defer(weak, ways, message, source, seen)
         for group, members in plan.groups:
             if seen is None or (group, message.output) not in seen:
                 sent = self.scope.sharing.send(group, message, members)
@@ -466,7 +466,7 @@ class Egress:
         if grant.no_local and self.own(session, message):
             return
         qos = min(message.qos, grant.qos)
-        if qos and self.deferring.waits(self.scope.gate.decide(message, session, grant), session, message, grant):
+        if qos and self.waiting.waits(self.scope.gate.decide(message, session, grant), session, message, grant):
             session.defer(Delivery(message, qos, True, grant.ids))
             return
         shown = self._decide(session, message, grant)
@@ -512,7 +512,7 @@ class Egress:
         begun = self._stopwatch()
         verdict, message = self._decided(session, delivery), delivery.message
         self.site.effort += int((self._stopwatch() - begun) * 1e6)
-        if delivery.qos and self.deferring.keeps(verdict, session, delivery):
+        if delivery.qos and self.waiting.keeps(verdict, session, delivery):
             return Later.LATER
         return self._audited(session, message, verdict)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tidegate.bounded import Bounded
 from tidegate.errors import KeysError
 from tidegate.gate import Deny, Known, Plan, Step
-from tidegate.gate.protection import Protection
+from tidegate.gate.key_groups import Protection
 from tidegate.keys import Group, key_id
 from tidegate.session import Message, Session, Subject
 from tidegate.wire import Reason

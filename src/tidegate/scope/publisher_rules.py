@@ -38,13 +38,13 @@ from tidegate.policy.publisher_rules import (
 )
 from tidegate.predicate import Predicate, PredicateError, quoted
 from tidegate.session import Bucket, Message, Session, Site, Subject
-from tidegate.session.prices import CONDITION
+from tidegate.session.packet_costs import CONDITION
 from tidegate.session.timers import Timer
 from tidegate.topics import overlaps
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
-    from tidegate.scope.audit import Audit
+    from tidegate.scope.decision_reports import Audit
     from tidegate.scope.scope import Scope
 
 ROOM = "rules"  # in the store

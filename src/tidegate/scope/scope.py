@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step
 from tidegate.monitor import ModeRevision
 from tidegate.routing import Shares, Subscriptions
-from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.authenticator import ANONYMOUS, Authenticator
-from tidegate.scope.capability_expiry import Validity
+from tidegate.scope.credential_expiry import CredentialExpiry
+from tidegate.scope.decision_reports import Audit, Silent
 from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.handshake import Handshake
 from tidegate.scope.node_links import PRINCIPAL, NodeLinks
@@ -29,7 +29,7 @@ from tidegate.scope.subjects import Subjects
 from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.session import Grant, Link, Message, Session, Site
-from tidegate.session.prices import PLAN
+from tidegate.session.packet_costs import PLAN
 
 REVIEW = 20  # sessions looked at per turn after a change of the rules: about a millisecond
 
@@ -60,7 +60,9 @@ class Scope:
         self.site = site
         self.audit = audit
         self.sessions: dict[Key, Session] = {}
-        self.bridges: dict[str, Session] = {}  # of other brokers, by their names: see `gate.reserved`
+        self.bridges: dict[
+            str, Session
+        ] = {}  # of other brokers, by their names: see `gate.stages.write_reserved_topics`
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
         self.publishers = Publishers(site, {name: self}, audit) if publishers is None else publishers
@@ -92,7 +94,7 @@ class Scope:
         self.path.change()
         self.retained = Retained(site, self.path.egress.deliver_retained, self._owner, name)
         self.wills = Wills(self)
-        self.validity = Validity(self)
+        self.credential_expiry = CredentialExpiry(self)
         self.handshake = Handshake(self, authenticator)
         self.subscribing = Subscribing(self)
         self.lifetime = SessionLifetime(self)

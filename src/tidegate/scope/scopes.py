@@ -13,15 +13,15 @@ from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import Watch, violated
 from tidegate.gate import RuleSet, ScopeExit
-from tidegate.gate.links import link_ends, link_monitors
 from tidegate.gate.plan_cache import PLAN_COST
+from tidegate.gate.scope_links import link_ends, link_monitors
 from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
-from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.decision_reports import Audit
 from tidegate.scope.foreign_preferences import ForeignOwners
+from tidegate.scope.link_opening import carried
 from tidegate.scope.node_links import NodeLinks
-from tidegate.scope.opening import carried
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope

@@ -31,7 +31,7 @@ class SessionLifetime:
         if session.connection is not connection:
             return
         session.detach()
-        self.scope.validity.left(session)
+        self.scope.credential_expiry.left(session)
         self.scope.presences.left(session)
         self.scope.connected -= 1
         self.scope.path.monitoring.states.down(session)

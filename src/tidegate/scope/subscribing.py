@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
-from tidegate.gate.capability import proving
-from tidegate.gate.levels import unknown_demand
-from tidegate.gate.where import LIMIT, condition
+from tidegate.gate.stages.levels import unknown_demand
+from tidegate.gate.stages.where import LIMIT, condition
+from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.policy import Levels
 from tidegate.policy.capability.proof import READ, Asked, filters_of, objection, shown_by
 from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
-from tidegate.session.prices import CONDITION, FILTER, TARGET
+from tidegate.session.packet_costs import CONDITION, FILTER, TARGET
 from tidegate.session.usage import name_weight
 from tidegate.topics import matches, overlaps, share
 from tidegate.wire import (

@@ -9,10 +9,10 @@ from tidegate.bounded import Weighed
 from tidegate.errors import ProtocolError
 from tidegate.session import unreleased
 from tidegate.session.connection import Connection
-from tidegate.session.crossing import cross
 from tidegate.session.host import Events, Lane, Refusal, Route
 from tidegate.session.message import Message
 from tidegate.session.publishing import Publishing
+from tidegate.session.reencoding import cross
 from tidegate.wire import Publish, Reason, Type, encode_varint
 from tidegate.wire.envelope import plain_at
 

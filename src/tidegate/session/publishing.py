@@ -19,8 +19,8 @@ from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
 from tidegate.session.host import Events, Path, Refusal, Route
 from tidegate.session.message import Message
+from tidegate.session.packet_costs import TAKEN
 from tidegate.session.phase import OPEN, Hold
-from tidegate.session.prices import TAKEN
 from tidegate.session.session import Session
 from tidegate.wire import NONE, V5, V311, Properties, Puback, Publish, Pubrec, Reason, Type, encode
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
-PROOF = 100  # what verifying one costs: see `prices`
+PROOF = 100  # what verifying one costs: see `packet_costs`
 RETRY = 1.0  # seconds after which what found no room in the journal is tried again
 PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
 

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from tidegate.session.deferred import Deferred
 from tidegate.session.link import Link
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.runtime import Full, Site
 from tidegate.session.usage import Usage
+from tidegate.session.waiting_deliveries import WaitingDeliveries
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DeliveryQueue:
         self._queue: deque[Delivery] | None = None
         self._again: deque[Delivery] | None = None  # was on its way when the last connection ended
         self.queued_bytes = 0
-        self.deferred: Deferred | None = None  # what the present connection is too weak for
+        self.deferred: WaitingDeliveries | None = None  # what the present connection is too weak for
         self.stale_at = 0.0  # no look for expired messages in the queue before
         self.window = 0
         self.pid = 0
@@ -267,7 +267,7 @@ class DeliveryQueue:
     def defer_in(self, stream: Hashable, delivery: Delivery, link: Link) -> None:
         """Keeps it until there is a better connection than this link, within limits."""
         if self.deferred is None:
-            self.deferred = Deferred(link)
+            self.deferred = WaitingDeliveries(link)
         if self._inflight is not None and self._inflight.get(delivery.pid) is delivery:
             del self._inflight[delivery.pid]
             self._fly(-len(delivery.message.payload))

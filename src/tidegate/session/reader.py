@@ -4,8 +4,8 @@
 passed on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; everything
 else is decoded by `wire` and dispatched. All of them follow the same route.
 
-Each packet has its price (`prices`). A client that has sent more than a turn has room for is put off: nothing is read
-from it until it is served again. Quick packets are priced by the stretch, not one by one.
+Each packet has its price (`packet_costs`). A client that has sent more than a turn has room for is put off: nothing is
+read from it until it is served again. Quick packets are priced by the stretch, not one by one.
 
 Bytes can cause this connection to be closed with the reason that the specification names, and nothing else.
 """
@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from tidegate.errors import PacketError, ProtocolError
-from tidegate.session.crossing import cross
 from tidegate.session.host import Lane
 from tidegate.session.other_protocols import spoken
-from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
-from tidegate.session.prices import (
+from tidegate.session.packet_costs import (
     ACKNOWLEDGED,
     AMPLE,
     BYTES,
@@ -33,6 +31,8 @@ from tidegate.session.prices import (
     Payer,
     price,
 )
+from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
+from tidegate.session.reencoding import cross
 from tidegate.session.session import Session
 from tidegate.wire import (
     NONE,
@@ -275,7 +275,7 @@ class Reader:
         v5 = self.v5
         limit = self.max_packet
         end = len(data)
-        # see `prices`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
+        # see `packet_costs`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
         room = share = site.room
         if site.serving:
             room = share = max(room, site.effort + TURN)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.message import Origin
-from tidegate.session.prices import BURST, LONG, MEMORY, REST, TURN, FairQueue, Payer
+from tidegate.session.packet_costs import BURST, LONG, MEMORY, REST, TURN, FairQueue, Payer
 from tidegate.session.store import Store
 from tidegate.session.timers import Timers
 from tidegate.session.usage import NODE_BOUNDS, USER_BOUNDS, Accounts, Bounds
@@ -181,7 +181,7 @@ class Site:
         self.since = 0.0  # or if it is put back to before this
         self.on_alarm: list[Callable[[], None]] = []
         self.number = 0  # of the last message
-        self.effort = 0  # spent in this turn, in microseconds: see `prices`
+        self.effort = 0  # spent in this turn, in microseconds: see `packet_costs`
         self.room = TURN  # what may be spent in this turn
         self.waiting = FairQueue()  # clients whose packets this turn has no room for
         self.resting = FairQueue()  # those of them who take too large a part of the loop while there are others

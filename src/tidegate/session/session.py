@@ -25,7 +25,6 @@ from tidegate.policy.brokering import PLAIN, Types
 from tidegate.policy.revocation import PeerCertificate
 from tidegate.session import unreleased
 from tidegate.session.decider import Decider, Later
-from tidegate.session.deferred import waits_behind
 from tidegate.session.frames import Parts, TopicAliases, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link
@@ -34,6 +33,7 @@ from tidegate.session.queue import PIECE, DeliveryQueue
 from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
 from tidegate.session.timers import Timer
+from tidegate.session.waiting_deliveries import waits_behind
 from tidegate.wire import V5, Reason, Will
 
 if TYPE_CHECKING:

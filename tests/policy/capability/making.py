@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tidegate.policy.capability import Capability, Issuers, Key, PrivateKey, Unacceptable, sign, verify
-from tidegate.policy.capability.keys import jwk_of, public_jwk
+from tidegate.policy.capability.jwk import jwk_of, public_jwk
 
 NOW = 1_700_000_000.0
 ED = Ed25519PrivateKey.generate()

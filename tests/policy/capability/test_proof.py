@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policy.capability.making import HOLDERS, good, token
 from tidegate.policy.capability import BEFORE, NOTHING, Capability, Shown
-from tidegate.policy.capability.keys import jwk_of
+from tidegate.policy.capability.jwk import jwk_of
 from tidegate.policy.capability.proof import (
     CONNECT,
     HIGHEST,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from policy.capability.making import ED, HOLDER, ISSUERS, KEYS, NOW, claims, good, judged, key_of, token, why
 from tidegate.policy import BUILT_IN, Action
 from tidegate.policy.capability import TYPE, Capability, Issuers, Proof, Unacceptable, looks_like_one
-from tidegate.policy.capability.keys import decoded, encoded, jwk_of
+from tidegate.policy.capability.jwk import decoded, encoded, jwk_of
 from tidegate.policy.capability.proof import signature
 from tidegate.policy.capability.token import MAX
 
@@ -305,7 +305,7 @@ def test_base64url_has_one_form(data: bytes) -> None:
 
 def test_keys_of_other_kinds_are_not_taken() -> None:
     from tidegate.errors import ConfigError
-    from tidegate.policy.capability.keys import keys_of_jwks, keys_of_pem, public_keys
+    from tidegate.policy.capability.jwk import keys_of_jwks, keys_of_pem, public_keys
 
     form = (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     for key in (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.gate import Deny, PartialDecision, Step, passed
-from tidegate.gate.where import UNMET
+from tidegate.gate.stages.where import UNMET
 from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions
 from tidegate.pipeline.replay.replay_engine import Arrival, FieldNotRecorded, ReplayEngine
 from tidegate.policy import View

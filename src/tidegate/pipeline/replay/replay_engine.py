@@ -20,9 +20,9 @@ from typing import Any, Final, NoReturn, SupportsIndex
 from tidegate.errors import ConfigError
 from tidegate.gate import Deny, Gate, Known, Lane, Plan, RuleSet, Step
 from tidegate.gate.decision import unsigned
-from tidegate.gate.links import Branch, ScopeExit
+from tidegate.gate.scope_links import Branch, ScopeExit
+from tidegate.gate.stages.where import WHERE, condition
 from tidegate.gate.verdict import Residual, Stage
-from tidegate.gate.where import WHERE, condition
 from tidegate.policy import ALL, Demand, View
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
 from tidegate.scope.authenticator import Answer
@@ -260,7 +260,7 @@ class ReplayEngine:
     # -- where it goes -------------------------------------------------------------------------------------------
 
     def arrivals(self, publisher: Publisher, lane: Lane, plan: Plan, message: Message | None) -> list[Arrival]:
-        """The scopes that a message comes to, in the order of `scope.journey`.
+        """The scopes that a message comes to, in the order of `scope.traversal`.
 
         Without a message only those that every message comes to: see `steady`.
         """

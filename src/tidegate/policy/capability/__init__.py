@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tidegate.policy.capability.capability import Capability, Proof, PublicKey
-from tidegate.policy.capability.keys import Accepts, Issuers, Key, PrivateKey
-from tidegate.policy.capability.ledger import BEFORE, NOTHING, Ledger, Shown, Use
+from tidegate.policy.capability.issuers import Accepts, Issuers
+from tidegate.policy.capability.jwk import Key, PrivateKey
+from tidegate.policy.capability.proof_replay import BEFORE, NOTHING, Ledger, Shown, Use
 from tidegate.policy.capability.token import (
     METHOD,
     PROPERTY,

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidegate.policy.access import Action
-from tidegate.policy.capability.ledger import Ledger
+from tidegate.policy.capability.proof_replay import Ledger
 from tidegate.topics import matches, overlaps
 
 if TYPE_CHECKING:

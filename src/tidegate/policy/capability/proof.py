@@ -32,8 +32,8 @@ from typing import Final
 
 from tidegate.lazy import dss, ec, ed25519, exceptions, hashes
 from tidegate.policy.capability.capability import Capability, PublicKey
-from tidegate.policy.capability.keys import PrivateKey, decoded, encoded
-from tidegate.policy.capability.ledger import Pairs, Shown
+from tidegate.policy.capability.jwk import PrivateKey, decoded, encoded
+from tidegate.policy.capability.proof_replay import Pairs, Shown
 from tidegate.policy.levels import REQUIRE, SHORT
 
 PROOF: Final = "proof"

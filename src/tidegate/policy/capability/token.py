@@ -29,7 +29,8 @@ from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.access import Action
 from tidegate.policy.capability.capability import Capability, Proof, Right
-from tidegate.policy.capability.keys import Issuers, Key, PrivateKey, decoded, native, public_jwk
+from tidegate.policy.capability.issuers import Issuers
+from tidegate.policy.capability.jwk import Key, PrivateKey, decoded, native, public_jwk
 from tidegate.policy.subject import BUILT_IN
 from tidegate.topics import valid_filter
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.connection import Connection
+from tidegate.store.registry.database import Connection
 from tidegate.store.registry.documents import (
     Answer,
     Applied,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.store.registry.connection import Connection
+from tidegate.store.registry.database import Connection
 from tidegate.store.registry.documents import Change, Refused
 from tidegate.store.registry.state import State
 

@@ -14,7 +14,7 @@ import orjson
 
 from tidegate.errors import StoreError
 from tidegate.policy.identities import DOCUMENT, KINDS, RETIRED, FileEntries, Identities, IdentityRecord, taken_up
-from tidegate.store.registry.connection import Connection, Mode
+from tidegate.store.registry.database import Connection, Mode
 from tidegate.store.registry.documents import Answer, Applied, Change, Signature
 from tidegate.store.registry.state import State, finish, read_state
 

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.connection import Connection, Mode, transact
+from tidegate.store.registry.database import Connection, Mode, transact
 from tidegate.store.registry.state import read_state
 
 PAUSES: Final = (0.05, 0.1, 0.2, 0.5)  # seconds before the next attempt to connect; the last one again and again

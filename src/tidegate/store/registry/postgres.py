@@ -21,7 +21,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.connection import ConnectionLost, Dialect, Mode, Row
+from tidegate.store.registry.database import ConnectionLost, Dialect, Mode, Row
 
 CHANNEL: Final = "tidegate"
 LOCK: Final = 0x5447_7265  # the advisory lock of whoever makes or migrates tables

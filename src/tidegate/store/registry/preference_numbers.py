@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidegate.policy.home_preferences import HomePreferences, OwnerNumber, newest
-from tidegate.store.registry.connection import Connection, Mode
+from tidegate.store.registry.database import Connection, Mode
 from tidegate.store.registry.state import read_state
 
 if TYPE_CHECKING:

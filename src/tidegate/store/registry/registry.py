@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from tidegate.errors import StoreError, Uncertain
 from tidegate.store.registry import groups, schema, validation
-from tidegate.store.registry.connection import Connection, ConnectionLost, Mode, transact
+from tidegate.store.registry.database import Connection, ConnectionLost, Mode, transact
 from tidegate.store.registry.documents import (
     Answer,
     Applied,

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Final
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.connection import Connection
+from tidegate.store.registry.database import Connection
 
 VERSION: Final = 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidegate.store.registry import validation
-from tidegate.store.registry.connection import Connection, Mode
+from tidegate.store.registry.database import Connection, Mode
 from tidegate.store.registry.documents import Answer, Refused, Secret, Signature
 from tidegate.store.registry.state import State, conflict, finish, read_state
 

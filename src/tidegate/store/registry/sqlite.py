@@ -16,7 +16,7 @@ from typing import Final
 from tidegate.errors import StoreError
 from tidegate.store.disk import create_folder, with_remedy
 from tidegate.store.opening import explained
-from tidegate.store.registry.connection import Dialect, Mode, Row
+from tidegate.store.registry.database import Dialect, Mode, Row
 
 APPLICATION: Final = 0x54477265  # "TGre"
 BEAT: Final = 0.25  # seconds between two looks at the counter

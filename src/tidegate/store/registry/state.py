@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from typing import Final
 
 from tidegate.store.registry import schema
-from tidegate.store.registry.connection import Connection
+from tidegate.store.registry.database import Connection
 from tidegate.store.registry.documents import Applied, Conflict, Reason
 
 REMEMBERED: Final = 1000  # changes that are known by their ids

@@ -14,9 +14,14 @@ from gate.worlds import ABOUT_CLOCK, ABOUT_MESSAGE, ABOUT_PUBLISHER, ABOUT_SUBJE
 from policy.written import preference_of
 from tidegate.gate import Allow, Deny, Known, RuleSet, Step
 from tidegate.gate.attributes import Attributes
-from tidegate.gate.preferences import UNKNOWN_OWNER, ForwardingPreferenceStage, OwnerPreferences, PreferenceStage
-from tidegate.gate.protection import Protection
-from tidegate.gate.stages import StageSet
+from tidegate.gate.key_groups import Protection
+from tidegate.gate.stages.order import StageSet
+from tidegate.gate.stages.read_preferences import (
+    UNKNOWN_OWNER,
+    ForwardingPreferenceStage,
+    OwnerPreferences,
+    PreferenceStage,
+)
 from tidegate.gate.verdict import ALLOW, Residual
 from tidegate.policy import Preferences, Subject
 from tidegate.policy.preference_sets import ForeignPreferences, Key, OwnerSet, PreferenceSet, read, set_of

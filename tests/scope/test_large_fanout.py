@@ -9,7 +9,7 @@ from scope.spaces import got, say
 from tidegate.gate import RuleSet
 from tidegate.policy import Preference, Preferences
 from tidegate.predicate import compile
-from tidegate.scope import postponing
+from tidegate.scope import large_fanout
 from tidegate.session import Session
 from tidegate.wire import Properties, Puback, Publish, Pubrel, encode
 
@@ -25,7 +25,7 @@ class Slow(World):
         super().__init__(rules=RuleSet(preferences=Preferences([preference])), stopwatch=self._look)
 
     def _look(self) -> float:
-        self.shown += postponing.PIECE / 10
+        self.shown += large_fanout.PIECE / 10
         return self.shown
 
 

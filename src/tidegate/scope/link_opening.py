@@ -1,7 +1,7 @@
 """Links between scopes that open: they carry the retained messages that may cross, as a new subscription would.
 
 A link opens if there was none before, or if topics cross that did not cross before, or under another name, or if its
-type has changed. The messages take the path (`Journey.carry`), the oldest first, so that what is kept behind the link
+type has changed. The messages take the path (`Traversal.carry`), the oldest first, so that what is kept behind the link
 is what would be had it always been open; and in pieces, each decided when it is its turn. What comes meanwhile crosses
 by itself.
 """
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.gate import ScopeExit
 from tidegate.policy.scopes import ScopeLink
-from tidegate.scope.journey import Journey
 from tidegate.scope.monitors import MOST
+from tidegate.scope.traversal import Traversal
 from tidegate.session import Message
 from tidegate.session.message import OUTPUTS
 
@@ -68,7 +68,7 @@ def _steps(find: Find, before: ScopeLink | None, output: int) -> Iterator[None]:
         kept = scope.retained.get(topic)
         if kept is not None and [kept.number, kept.output] == which:  # else another has come, and has crossed
             if kept.expires is None or kept.expires > scope.site.now:
-                Journey(_root(kept, output), None).carry(scope, exit, kept)
+                Traversal(_root(kept, output), None).carry(scope, exit, kept)
         yield
 
 

@@ -21,7 +21,7 @@ from tidegate import wire
 from tidegate.config import Config, parse
 from tidegate.config.keys import Keys
 from tidegate.gate import Allow
-from tidegate.gate.protection import of_each
+from tidegate.gate.key_groups import of_each
 from tidegate.keys import key_id, unseal
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Demand

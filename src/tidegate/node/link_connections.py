@@ -33,7 +33,7 @@ LARGEST: Final = 2**20  # bytes of a packet, without a listener
 _BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error")
 
 
-class Links:
+class LinkConnections:
     """The dialers of a node (`start`, then it follows the rules), and its answers about links."""
 
     def __init__(self, node: Node) -> None:

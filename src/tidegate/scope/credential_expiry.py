@@ -20,7 +20,7 @@ JUMP = 0.5  # seconds by which it has to differ from the steady one, more than b
 LONG = 7 * 86400.0  # seconds that a timer waits at most before it looks again
 
 
-class Validity:
+class CredentialExpiry:
     """Those who are connected with a capability or a certificate."""
 
     def __init__(self, scope: Scope) -> None:

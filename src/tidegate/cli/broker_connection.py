@@ -23,7 +23,7 @@ from tidegate.cli.options import name_and_value
 from tidegate.cli.tokens import load_key, load_token
 from tidegate.client import V5, V311, Client, KeysError, Refused, Unreachable
 from tidegate.client.mqtt_connection import empty
-from tidegate.explain.document import text_or_base64
+from tidegate.explain.as_json import text_or_base64
 
 _SHOWN: Final = (
     ("content_type", "ContentType"),

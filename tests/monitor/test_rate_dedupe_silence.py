@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from monitor.traces import event, fed, made
-from tidegate.monitor.pacing import MEMORY
+from tidegate.monitor.rate_dedupe_silence import MEMORY
 
 
 def test_dedupe_remembers_so_many() -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import Attributes
-from tidegate.gate.brokering import BrokeringStage, PathStage
-from tidegate.gate.capability import CapabilityStage
-from tidegate.gate.levels import DemandStage, LevelStage
-from tidegate.gate.preferences import ForeignOwners, ForwardingPreferenceStage, OwnerPreferences, PreferenceStage
-from tidegate.gate.protection import KeyGroupFinder
-from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage
-from tidegate.gate.reserved import ReservedTopicStage
+from tidegate.gate.key_groups import KeyGroupFinder
 from tidegate.gate.rule_set import RuleSet
+from tidegate.gate.stages.brokering import BrokeringStage, PathStage
+from tidegate.gate.stages.levels import DemandStage, LevelStage
+from tidegate.gate.stages.read_preferences import (
+    ForeignOwners,
+    ForwardingPreferenceStage,
+    OwnerPreferences,
+    PreferenceStage,
+)
+from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage
+from tidegate.gate.stages.view import ViewStage
+from tidegate.gate.stages.where import WhereStage
+from tidegate.gate.stages.write_and_read_capability import CapabilityStage
+from tidegate.gate.stages.write_and_read_policies import AccessStage, ForwardingAccessStage
+from tidegate.gate.stages.write_reserved_topics import ReservedTopicStage
 from tidegate.gate.verdict import Stage
-from tidegate.gate.views import ViewStage
-from tidegate.gate.where import WhereStage
 from tidegate.policy import Action
 from tidegate.policy.control_topics import KEYS
 from tidegate.policy.publisher_rules import CONTROL

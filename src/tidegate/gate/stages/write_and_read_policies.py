@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidegate.bounded import Bounded
 from tidegate.gate.attributes import Attributes, later
-from tidegate.gate.reserved import is_own_state
+from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Action, Permit, Policies, Refuse, Undecided, facets, paths_below
 from tidegate.policy.control_topics import ANSWER, SAID

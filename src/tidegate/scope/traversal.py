@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tidegate.gate import FORWARD, Branch, Deny, Known, Lane, Plan, ScopeExit, Step
 from tidegate.gate.decision import unsigned
 from tidegate.session import Link, Message, Session, Site
-from tidegate.session.prices import VISITED
+from tidegate.session.packet_costs import VISITED
 from tidegate.wire import Properties
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]  # of scopes, in the order of the visits
 
 
-class Journey:
+class Traversal:
     """Where one message has been, and where it still has to go."""
 
     __slots__ = ("_carried", "_crossed", "_seen", "_waiting", "root", "source")

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Protocol, assert_never
 
-from tidegate.gate.access import AccessStage, unspoken
 from tidegate.gate.attributes import Attributes, later
+from tidegate.gate.stages.write_and_read_policies import AccessStage, unspoken
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Effect, Terms, Undecided
 from tidegate.policy.publisher_rules import ActiveRule, ActiveRules, PublisherDecision, decide_rules, owner_of

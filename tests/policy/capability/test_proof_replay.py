@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.policy.capability import Ledger, ledger
-from tidegate.policy.capability.ledger import RECENT
+from tidegate.policy.capability import Ledger, proof_replay
+from tidegate.policy.capability.proof_replay import RECENT
 
 FEW = 4  # are known, so that a few tries go beyond them
 
@@ -19,7 +19,7 @@ tries = st.lists(st.tuples(counters, st.sampled_from([b"a", b"b"]), st.booleans(
 @given(st.integers(0, 6), tries)
 def test_what_is_used_and_what_is_a_replay(kept: int, tries: list[tuple[int, bytes, bool, bool]]) -> None:
     """Against all that ever passed: the last few are known, nothing passes at or below any other."""
-    with patch.object(ledger, "RECENT", FEW):
+    with patch.object(proof_replay, "RECENT", FEW):
         told: list[int] = []
         tested = Ledger(kept, told.append)
         passed: dict[int, bytes] = {}
@@ -44,7 +44,7 @@ def test_what_is_used_and_what_is_a_replay(kept: int, tries: list[tuple[int, byt
 @given(tries)
 def test_no_counter_counts_twice(tries: list[tuple[int, bytes, bool, bool]]) -> None:
     """Whatever it is for; a repetition is told as what it repeats."""
-    with patch.object(ledger, "RECENT", FEW):
+    with patch.object(proof_replay, "RECENT", FEW):
         tested = Ledger()
         uses = {}
         for counter, digest, repeated, late in tries:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidegate.session.session import Session
 
 
-class Deferred:
+class WaitingDeliveries:
     """What waits, in its order."""
 
     __slots__ = ("_streams", "_waiting", "bytes", "link", "pids")
@@ -67,7 +67,7 @@ class Deferred:
             yield delivery
 
 
-def waits_behind(session: Session, deferred: Deferred, delivery: Delivery) -> bool:
+def waits_behind(session: Session, deferred: WaitingDeliveries, delivery: Delivery) -> bool:
     """Whether one before it waits for a better connection; then it does, too."""
     stream = session.decider.stream(delivery.message)
     if not deferred.holds(stream):

@@ -1,6 +1,6 @@
 """Messages that the present connection of a session is too weak for (semantics, *Levels and demands*).
 
-QoS 1 and 2 wait, if the session outlives its connection; see `session.deferred` for where. QoS 0 is denied.
+QoS 1 and 2 wait, if the session outlives its connection; see `session.waiting_deliveries` for where. QoS 0 is denied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 
-class Deferring:
+class WaitingForLevel:
     """Decides for one scope what waits for a better connection."""
 
     def __init__(self, scope: Scope) -> None:

@@ -1,4 +1,4 @@
-"""Keys of issuers and of holders: Ed25519 and P-256, and no others; and which issuers' capabilities a node takes.
+"""Keys of issuers and of holders: Ed25519 and P-256, and no others.
 
 Only public keys are taken. Whoever writes a private key into a file for the node is told so.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule, ec, ed25519, exceptions, serialization, x509
-from tidegate.policy.capability.capability import Capability, Proof, PublicKey
+from tidegate.policy.capability.capability import PublicKey
 
 if TYPE_CHECKING:
     from joserfc import errors as jose_errors
@@ -49,63 +48,6 @@ class Key:
         """RFC 9864 calls `Ed25519` what RFC 8037 calls `EdDSA`."""
         algorithms = ("EdDSA", "Ed25519") if isinstance(jwk, jwk_types.OKPKey) else ("ES256",)
         return cls(jwk=jwk, algorithms=algorithms, name=name, thumbprint=jwk.thumbprint())
-
-
-class Issuers:
-    """Whose capabilities are taken, by name (`iss`)."""
-
-    def __init__(self, keys: Mapping[str, Iterable[Key]]) -> None:
-        self.keys = {name: tuple(those) for name, those in keys.items()}
-        self.signers = frozenset((name, key.thumbprint) for name, those in self.keys.items() for key in those)
-
-    def trusts(self, issuer: str, signer: str) -> bool:
-        """Whether what this key has signed still counts."""
-        return (issuer, signer) in self.signers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grants:
-    """The roles and groups that an issuer may grant to holders of its capabilities."""
-
-    roles: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-
-
-NO_GRANTS: Final = Grants()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepts:
-    """What the administrator says about capabilities, as one immutable value."""
-
-    issuers: Issuers = field(default_factory=lambda: Issuers({}))
-    proof: Proof = Proof.NONE
-    """What has to be proven at least."""
-    required: bool = False
-    """Whether everybody needs one."""
-    revoked: frozenset[str] = frozenset()
-    grants: Mapping[str, Grants] = field(default_factory=dict)
-    """By issuer; others may grant nothing."""
-
-    def objection(self, capability: Capability, *, proofs: bool) -> str:
-        """Why a verified one does not count; `proofs`: whether messages of this connection can carry them."""
-        if capability.id in self.revoked:
-            return "it has been revoked"
-        if capability.signer and not self.issuers.trusts(capability.issuer, capability.signer):
-            return "its issuer is not known here any more"
-        grants = self.grants.get(capability.issuer, NO_GRANTS)
-        for kind, granted, allowed in (
-            ("role", capability.roles, grants.roles),
-            ("group", capability.groups, grants.groups),
-        ):
-            if beyond := [name for name in granted if name not in allowed]:
-                return f"it grants the {kind} `{beyond[0]}`, which its issuer may not grant here"
-        demanded = self.proof.stricter(capability.proof)
-        if demanded is Proof.PER_MESSAGE and not proofs:
-            return "proofs of each message need MQTT 5"
-        if demanded is not Proof.NONE and capability.signer and not capability.proven:
-            return "the connection has not proven to hold its key"
-        return ""
 
 
 def public_jwk(jwk: object) -> Jwk:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PIECE: Final = 0.001  # seconds
 
 
-class Postponing:
+class LargeFanout:
     """The receivers of one scope that are decided later."""
 
     def __init__(self, scope: Scope, stopwatch: Callable[[], float]) -> None:

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.gate.attributes import Attributes
-from tidegate.gate.preferences import OwnerPreferences
-from tidegate.gate.publisher_rules import RULES, PublisherRules
 from tidegate.gate.rule_set import RuleSet
+from tidegate.gate.stages.read_preferences import OwnerPreferences
+from tidegate.gate.stages.read_publisher_rules import RULES, PublisherRules
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.keys.group import Group, protecting
 from tidegate.policy import Action, Preference, facets, paths_below
