@@ -33,6 +33,7 @@ from tidegate.policy import (
     Views,
 )
 from tidegate.policy.brokering import Assignment, Brokering, Types
+from tidegate.policy.demands import read_demand
 from tidegate.predicate import compile, function
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import Answer
@@ -731,7 +732,7 @@ def test_the_engine_does_what_the_explanation_says(
     event(f"write {written.headline.split(' by ')[0]}")
 
     condition = None if where is None else compile(where, names=NAMES)
-    bound = Terms(rules.levels.demand(terms), where)
+    bound = Terms(read_demand(rules.levels, terms), where)
     found = explainer.read(written, session.outward, world.wall, bound, condition)
     got = target.messages()
     assert found.allowed is (len(got) == 1)

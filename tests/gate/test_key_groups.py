@@ -366,7 +366,7 @@ STABLE: Final[dict[str, Any]] = {
 
 def test_the_same_group_in_another_process() -> None:
     """Nothing of it depends on the order of sets, or on hashes."""
-    ask = "from gate.test_protection import *; print(Town(STABLE).group('mary', 'a/x'))"
+    ask = "from gate.test_key_groups import *; print(Town(STABLE).group('mary', 'a/x'))"
     found = {
         subprocess.run(
             [sys.executable, "-c", ask],

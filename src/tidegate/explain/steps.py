@@ -23,6 +23,7 @@ from tidegate.gate.stages.write_reserved_topics import RESERVED, ReservedTopicSt
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, RELAXED, Demand, Policy, Table, View
 from tidegate.policy.brokering import UNTYPED, exempt
+from tidegate.policy.demands import effective_demand, unknown_name
 from tidegate.policy.verdict import Outcome, outcome
 from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed
 from tidegate.session import Message, Subject
@@ -297,7 +298,7 @@ def _levels(stage: LevelStage, details: StepDetails, known: Known) -> None:
     levels, source, target = stage.levels, known.context, known.target
     reader = target.subject
     publisher = source.demand or RELAXED
-    subscriber = levels.effective(reader.level, known.terms.demand, target.demand)
+    subscriber = effective_demand(levels, reader.level, known.terms.demand, target.demand)
     details.knew |= {
         "publisher demands": _demanded(publisher),
         "level of the reader": levels.told(reader.level, levels.floor_facts(reader.facts)),
@@ -307,7 +308,7 @@ def _levels(stage: LevelStage, details: StepDetails, known: Known) -> None:
     for demand in (publisher, subscriber):
         if demand.names:
             details.spoke = True
-        if why := levels.unknown(demand):
+        if why := unknown_name(levels, demand):
             details.notes.append(f"nothing meets it: {why}")
 
 

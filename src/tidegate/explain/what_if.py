@@ -26,6 +26,7 @@ from tidegate.gate.scope_links import link_ends
 from tidegate.gate.stages.where import WHERE, condition
 from tidegate.policy import Action, Class, Classification, Transport
 from tidegate.policy.brokering import PLAIN
+from tidegate.policy.demands import read_demand
 from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Link, Subject, Terms
 from tidegate.wire import NONE, Properties, Publish
@@ -277,7 +278,7 @@ class WhatIf:
         if len(conditions) > 1:
             raise ConfigError("a subscription has one `where`: join the conditions with &&")
         text = conditions[0] if conditions else None
-        terms = Terms(self.rules.levels.demand(pairs), text)
+        terms = Terms(read_demand(self.rules.levels, pairs), text)
         if text is None:
             return (terms if terms.asks else NO_TERMS), None
         try:

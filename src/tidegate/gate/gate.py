@@ -31,6 +31,7 @@ from tidegate.gate.stored import StoredMessageDecider
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, ModeRevision
 from tidegate.policy.control_topics import ANSWER, SAID
+from tidegate.policy.demands import effective_demand, read_demand
 from tidegate.policy.publisher_rules import ActiveRule
 from tidegate.routing import Shares, Subscriptions
 from tidegate.session import (
@@ -229,7 +230,7 @@ class Gate:
     def context(self, source: Link, options: MessageOptions = NO_OPTIONS) -> Context:
         """The context of what is published over a link. The innermost demand counts."""
         subject = source.subject
-        demand = self.rules.levels.effective(subject.level, options.demand, source.demand)
+        demand = effective_demand(self.rules.levels, subject.level, options.demand, source.demand)
         return Context(
             subject=subject,
             demand=demand if demand.names else None,
@@ -340,7 +341,7 @@ class Gate:
         views = [value for name, value in pairs if name == "view"]
         # several tables are none that can be read: nobody sees anything
         view = None if not views else views[0] if len(views) == 1 else ""
-        options = MessageOptions(self.rules.levels.demand(pairs), view)
+        options = MessageOptions(read_demand(self.rules.levels, pairs), view)
         return (NO_OPTIONS if options == NO_OPTIONS else options), left
 
     # -- rules -------------------------------------------------------------------------------------------------

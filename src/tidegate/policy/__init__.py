@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
 from tidegate.policy.classify import Class, Classification
+from tidegate.policy.demands import RELAXED, Demand
 from tidegate.policy.directory import Directory, Entry
 from tidegate.policy.environment import Environment, Moment
-from tidegate.policy.levels import ORDER, RELAXED, Demand, Levels, Transport, ranking
+from tidegate.policy.levels import ORDER, Levels, Transport, ranking
 from tidegate.policy.preferences import Applicable, Granted, Preference, Preferences
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.subject import BUILT_IN, Paths, Subject, attributes_of, facets, paths_below

@@ -1,11 +1,10 @@
-"""Levels of connections, what clients demand of them, and the floor of a message (semantics, *Levels and demands*).
+"""Levels and facts of connections, and the floor of a message (semantics, *Levels and demands*).
 
 A level is a name with a rank. A connection has the highest level whose condition it meets. Besides, it has each of the
 named *facts* whose condition it meets; facts have no order.
 
 Invariants
 - The lowest level has no condition, so every connection has a level; a condition that fails is not met.
-- A demand that nobody here understands is never met: an unknown name, a rank that does not exist.
 - A floor never rises and gains no fact; a level unknown here counts as the lowest, an unknown fact as not held.
 
 The condition of a configured level or fact reads what is known of the connection as `s`: `s.listener`, `s.address`,
@@ -23,13 +22,10 @@ from typing import Any, Final
 from tidegate.errors import ConfigError
 from tidegate.predicate import Function, Predicate, PredicateFailed, Ranking, compile
 
-REQUIRE: Final = "require"
-SHORT: Final = "s"
 NONE: Final = "none"
-"""The value of `require` that relaxes."""
+"""What relaxes a demand (`demands`). It is no level."""
 SIGNED: Final = "signed"
 """The fact of a message whose proof was verified. It is no fact of a connection."""
-MAX_NAMES: Final = 32  # of one demand
 
 PLAIN, TLS, MTLS, TRUSTED = "plain", "tls", "mtls", "trusted"
 ORDER: Final = (PLAIN, TLS, MTLS, TRUSTED)
@@ -75,25 +71,6 @@ class Transport:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """The levels and facts that somebody demands of every link; no names demand nothing, and relax what would be
-    demanded otherwise."""
-
-    names: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, text: str | None) -> Demand:
-        """From the form that is stored: `text` turned round."""
-        return cls(tuple(text.split(","))) if text else RELAXED
-
-    @property
-    def text(self) -> str:
-        return ",".join(self.names)
-
-
-RELAXED: Final = Demand()
-
 _BUILT_IN: Final[dict[str, Callable[[Transport], bool]]] = {
     TLS: lambda transport: transport.tls_version is not None,
     MTLS: lambda transport: transport.tls_version is not None and transport.certificate,
@@ -136,7 +113,7 @@ class Levels:
         """The facts of a connection that can be demanded; links inside a node have all of them."""
         self.implied = implied
         """Whether a connection demands its own level unless relaxed, so that unchanged clients are covered."""
-        self._ranks = {name: rank for rank, name in enumerate(self.order)}
+        self.ranks: Mapping[str, int] = {name: rank for rank, name in enumerate(self.order)}
         _check(self.order, conditions)
         _check_facts(self.order, facts)
         self.ranking = ranking(self.order)
@@ -169,75 +146,11 @@ class Levels:
 
     def rank(self, name: str) -> int | None:
         """Its place in the order; None for a name that is not known here."""
-        return self._ranks.get(name)
-
-    # -- demands -------------------------------------------------------------------------------------------------
-
-    def demand(self, properties: Iterable[tuple[str, str]]) -> Demand | None:
-        """What user properties of CONNECT, PUBLISH or SUBSCRIBE demand; None if they say nothing.
-
-        All that they name has to hold. Names are kept as they came, since they may be known elsewhere.
-        """
-        names: list[str] | None = None
-        for key, value in properties:
-            if key == REQUIRE:
-                named = [name.strip() or "?" for name in value.split(",", MAX_NAMES)]
-            elif key == SHORT:
-                named = [self._at(value)]
-            else:
-                continue
-            names = (names or []) + [name for name in named if name != NONE]
-        return None if names is None else self._joined(names)
-
-    def _at(self, rank: str) -> str:
-        if rank.isascii() and rank.isdigit() and len(rank) <= 3 and int(rank) < len(self.order):
-            return self.order[int(rank)]
-        return f"rank {rank[:16]}"  # no level is called so: names have no spaces
-
-    def _joined(self, names: Iterable[str]) -> Demand:
-        """All of these names: the highest of the levels, then the rest in alphabetical order."""
-        levels = [name for name in names if name in self._ranks]
-        others = sorted({name for name in names if name not in self._ranks})
-        highest = [max(levels, key=self._ranks.__getitem__)] if levels else []
-        return Demand((*highest, *others))
-
-    def unknown(self, demand: Demand | None) -> str:
-        """Why a demand cannot be met by anything here: it names no level and no fact. Empty if it could be."""
-        for name in () if demand is None else demand.names:
-            if name not in self._ranks and name not in self.facts and name != SIGNED:
-                known = ", ".join((*self.order, *self.facts, SIGNED))
-                return f"`{name[:40]}` is no level and no fact here; require one of {known}, or {NONE}"
-        return ""
-
-    def effective(self, own: str, *demands: Demand | None) -> Demand:
-        """What counts: the innermost that says something, else what the level of the own connection implies.
-
-        `demands` are from the inside out: the message's or subscription's demand, then the connection's.
-        """
-        for demand in demands:
-            if demand is not None:
-                return demand
-        return Demand((own,)) if self.implied else RELAXED
-
-    def strictest(self, a: Demand, b: Demand) -> Demand:
-        """What both demand, for what is derived from several messages."""
-        return self._joined((*a.names, *b.names))
-
-    # -- deciding ------------------------------------------------------------------------------------------------
-
-    def meets(self, level: str, demand: Demand, facts: Iterable[str] = ()) -> bool:
-        """Whether a link, or the floor of a message, of this level and with these facts is good enough for a demand."""
-        return all(self._holds(name, level, facts) for name in demand.names)
-
-    def _holds(self, name: str, level: str, facts: Iterable[str]) -> bool:
-        wanted = self._ranks.get(name)
-        if wanted is not None:
-            return self._ranks.get(level, 0) >= wanted
-        return name in facts and (name in self.facts or name == SIGNED)
+        return self.ranks.get(name)
 
     def floor(self, *levels: str) -> str:
         """The lowest of the levels of the links crossed; without any, the highest level."""
-        return self.order[min((self._ranks.get(level, 0) for level in levels), default=len(self.order) - 1)]
+        return self.order[min((self.ranks.get(level, 0) for level in levels), default=len(self.order) - 1)]
 
     def floor_facts(self, *links: Iterable[str], signed: bool = False) -> tuple[str, ...]:
         """The facts that held on all links crossed, of those known here, and that of the message if it is `signed`."""

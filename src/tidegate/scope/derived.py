@@ -23,7 +23,7 @@ from tidegate.bounded import Bounded
 from tidegate.gate import Allow, Deny, Lane, Plan, Step
 from tidegate.gate.gate import RESERVED
 from tidegate.keys import key_id
-from tidegate.policy.levels import RELAXED
+from tidegate.policy.demands import RELAXED
 from tidegate.scope.protection import GONE
 from tidegate.session import Context, Link, Message, Origin, Session, Subject
 from tidegate.topics import valid_topic

@@ -14,7 +14,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.policy import Demand
 from tidegate.policy.capability import Capability, proof
-from tidegate.policy.levels import REQUIRE
+from tidegate.policy.demands import REQUIRE, read_demand, unknown_name
 from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
@@ -255,9 +255,9 @@ class Handshake:
             self._refuse(connection, packet, Refused(text=objection))
             return
         levels = scope.gate.rules.levels
-        demand = levels.demand(packet.properties.user_properties)
-        will_demand = None if packet.will is None else levels.demand(packet.will.properties.user_properties)
-        if why := levels.unknown(demand) or levels.unknown(will_demand):
+        demand = read_demand(levels, packet.properties.user_properties)
+        will_demand = None if packet.will is None else read_demand(levels, packet.will.properties.user_properties)
+        if why := unknown_name(levels, demand) or unknown_name(levels, will_demand):
             reason = Reason.IMPLEMENTATION_SPECIFIC_ERROR
             self._refuse(connection, packet, Refused(reason=reason, text=f"{REQUIRE}: {why}", rule=REQUIRE))
             return

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
 from tidegate.gate import Gate, Lane, Plan
-from tidegate.policy.levels import RELAXED
+from tidegate.policy.demands import RELAXED
 from tidegate.scope.protection import Keyring
 from tidegate.session import (
     NO_OPTIONS,

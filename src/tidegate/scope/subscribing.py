@@ -20,6 +20,7 @@ from tidegate.gate.stages.where import LIMIT, condition
 from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.policy import Levels
 from tidegate.policy.capability.proof import READ, Asked, filters_of, objection, shown_by
+from tidegate.policy.demands import read_demand
 from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
@@ -69,7 +70,7 @@ class Request:
             conditions = [value for name, value in pairs if name == "where"]
             if len(conditions) > 1:
                 self.error = "give one condition, joined with &&"
-            terms = Terms(levels.demand(pairs), conditions[0] if conditions else None)
+            terms = Terms(read_demand(levels, pairs), conditions[0] if conditions else None)
             self.terms = terms if terms.asks else NO_TERMS
 
     @property
@@ -146,7 +147,7 @@ class Subscribing:
 
     def _unknown_demand(self, packet: Subscribe) -> Deny | None:
         levels = self.scope.gate.rules.levels
-        return unknown_demand(levels, levels.demand(packet.properties.user_properties))
+        return unknown_demand(levels, read_demand(levels, packet.properties.user_properties))
 
     def _waits(self, session: Session) -> bool:
         """Whether answers wait until what was noted is safe: subscriptions, and the counters of proofs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN
-from tidegate.policy.levels import RELAXED
+from tidegate.policy.demands import RELAXED
 from tidegate.policy.scopes import ScopeLink
 
 

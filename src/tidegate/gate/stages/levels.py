@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from tidegate.gate.verdict import ALLOW, WHOLE, Allow, Answer, Deny, Known, Stage, Step
 from tidegate.policy import Demand, Levels
-from tidegate.policy.levels import REQUIRE, SIGNED
+from tidegate.policy.demands import REQUIRE, effective_demand, meets, unknown_name
+from tidegate.policy.levels import SIGNED
 from tidegate.session import Link
 from tidegate.wire import Reason
 
@@ -56,7 +57,7 @@ class LevelStage(Stage):
         if known.away:
             # over which connection it will be sent is not known; what the subscription itself demands is
             demand = known.terms.demand
-            met = demand is None or levels.meets(floor, demand, facts)
+            met = demand is None or meets(levels, floor, demand, facts)
             if demand is not None and not met:
                 return _denied(SUBSCRIBER, demand, levels.told(floor, facts))
             return _met(demand, context.demand)
@@ -64,12 +65,12 @@ class LevelStage(Stage):
         demand = context.demand
         if demand is not None:
             held = levels.floor_facts(receiver.facts, signed=context.signed)
-            if not levels.meets(receiver.level, demand, held):
+            if not meets(levels, receiver.level, demand, held):
                 both = levels.floor_facts(context.facts, receiver.facts, signed=context.signed)
                 told = levels.told(levels.floor(context.level, receiver.level), both)
                 return _denied(PUBLISHER, demand, told, waits=True)
-        demand = levels.effective(receiver.level, known.terms.demand, target.demand)
-        if not levels.meets(floor, demand, facts):
+        demand = effective_demand(levels, receiver.level, known.terms.demand, target.demand)
+        if not meets(levels, floor, demand, facts):
             return _denied(SUBSCRIBER, demand, levels.told(floor, facts))
         return _met(demand, context.demand)
 
@@ -88,7 +89,7 @@ def demands_signed(demand: Demand | None) -> bool:
 
 def unknown_demand(levels: Levels, demand: Demand | None) -> Deny | None:
     """Why a demand of a publisher is refused; None if it can be met."""
-    why = levels.unknown(demand)
+    why = unknown_name(levels, demand)
     if not why:
         return None
     said = f"{REQUIRE}: {why}"

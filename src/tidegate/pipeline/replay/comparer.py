@@ -34,6 +34,7 @@ from tidegate.pipeline.replay.replay_engine import (
 )
 from tidegate.pipeline.replay.report import Change, Decision, Tally
 from tidegate.policy import RELAXED, View
+from tidegate.policy.demands import effective_demand, read_demand
 from tidegate.session import NO_OPTIONS, Context, Message, MessageOptions, Session
 from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Properties
@@ -142,13 +143,13 @@ class DecisionComparer:
     def _identify_sender(self, context: Context, data: bytes, connection_properties: Pairs, derived: bool) -> _Sender:
         """What the connection demands is known by its rows, so what is demanded beyond that the message has said."""
         levels = self.engines[0].rules.levels
-        usual = levels.effective(context.subject.level, None, levels.demand(connection_properties))
+        usual = effective_demand(levels, context.subject.level, None, read_demand(levels, connection_properties))
         recorded = context.demand or RELAXED
         options = MessageOptions(None if recorded == usual else recorded, context.view)
         options = NO_OPTIONS if options == NO_OPTIONS else options
         # A message that says what its connection would have meant anyway looks like one that says nothing. Where the
         # connection has said nothing either, that makes a difference as soon as levels are implied on one side only.
-        alike = options.demand is None and levels.demand(connection_properties) is None
+        alike = options.demand is None and read_demand(levels, connection_properties) is None
         assumed = alike and levels.implied != self.engines[1].rules.levels.implied
         return self._both(context, data, connection_properties, options, derived, assumed)
 
@@ -156,7 +157,7 @@ class DecisionComparer:
         self, context: Context, data: bytes, properties: Pairs, options: MessageOptions, derived: bool, assumed: bool
     ) -> _Sender:
         before, after = (
-            engine.publisher(context, data, engine.rules.levels.demand(properties), options, derived)
+            engine.publisher(context, data, read_demand(engine.rules.levels, properties), options, derived)
             for engine in self.engines
         )
         name = named(context.subject)

@@ -24,6 +24,7 @@ from tidegate.gate.scope_links import Branch, ScopeExit
 from tidegate.gate.stages.where import WHERE, condition
 from tidegate.gate.verdict import Residual, Stage
 from tidegate.policy import ALL, Demand, View
+from tidegate.policy.demands import read_demand
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
 from tidegate.scope.authenticator import Answer
 from tidegate.scope.node_links import Peer
@@ -169,7 +170,7 @@ class ReplayEngine:
         """Who it is from now on, and whether it is connected."""
         scope = self.realm.scopes[session.home]
         types = self.rules.brokering.types(subject)
-        session.identify(subject, self.rules.levels.demand(properties), b"", types, scope.entrance.name)
+        session.identify(subject, read_demand(self.rules.levels, properties), b"", types, scope.entrance.name)
         session.generation = -1 if self.rules.brokering.objection(subject) else self.site.generation
         session.connection = self._there if connected else None
         for filter in session.subscriptions or ():
@@ -187,7 +188,7 @@ class ReplayEngine:
             retain_handling=options >> 4 & 3,
         )
         text = next((value for name, value in recorded.properties if name == WHERE), None)
-        terms = Terms(self.rules.levels.demand(recorded.properties), text)
+        terms = Terms(read_demand(self.rules.levels, recorded.properties), text)
         where = None
         if text is not None:
             try:

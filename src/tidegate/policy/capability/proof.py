@@ -34,7 +34,7 @@ from tidegate.lazy import dss, ec, ed25519, exceptions, hashes
 from tidegate.policy.capability.capability import Capability, PublicKey
 from tidegate.policy.capability.jwk import PrivateKey, decoded, encoded
 from tidegate.policy.capability.proof_replay import Pairs, Shown
-from tidegate.policy.levels import REQUIRE, SHORT
+from tidegate.policy.demands import REQUIRE, SHORT
 
 PROOF: Final = "proof"
 """The user property that carries one."""
