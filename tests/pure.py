@@ -25,7 +25,7 @@ class Anybody:
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return identity
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return Identity(principal=session.principal, user=session.subject.user)
 
 

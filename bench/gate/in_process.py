@@ -60,7 +60,7 @@ class Known:
     def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
         return Refused()
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return self._identity(session.subject.user, session.client)
 
 

@@ -565,7 +565,7 @@ class People:
     def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return self.people[session.client]
 
 

@@ -111,7 +111,7 @@ def test_they_are_as_if_they_had_connected(
     session = SimpleNamespace(
         principal=principal, connection=connection, subject=subject, client=client, authenticated=0
     )
-    identity = authentication.renew(session)  # type: ignore[arg-type]
+    identity = authentication.reauthorize(session)  # type: ignore[arg-type]
     assert isinstance(identity, Identity)
     real = scope.subjects.subject(identity, client=client, address="127.0.0.1", listener="mqtt://127.0.0.1:1883")
     found = ask(config, text).subject

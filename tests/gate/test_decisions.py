@@ -77,7 +77,7 @@ class People(pure.Anybody):
         self.came[packet.username, packet.client_id] = self.coming
         answer(self._identity(packet.username, packet.client_id))
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         user = session.subject.user
         if user is not None and user not in self.config.directory.users:
             return Refused(text="your access has been withdrawn")

@@ -174,7 +174,7 @@ class Town(Anybody):
     def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._identity(packet.username or ""))
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return self._identity(session.subject.user or "")
 
     def _identity(self, user: str) -> Identity:

@@ -7,7 +7,7 @@ import pytest
 from policy.people import HOME
 from policy.written import policy_of
 from tidegate.errors import ConfigError
-from tidegate.policy.access import Policies
+from tidegate.policy.access_policies import Policies
 from tidegate.policy.directory import Directory, Entry, Known
 from tidegate.policy.selector import Term
 from tidegate.policy.subject import BUILT_IN

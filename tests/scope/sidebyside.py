@@ -27,7 +27,7 @@ class Levelled(Anybody):
     def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._known(packet.username))
 
-    def renew(self, session: Real) -> Identity | Refused:
+    def reauthorize(self, session: Real) -> Identity | Refused:
         return self._known(session.subject.user)
 
     def _known(self, user: str | None) -> Identity:

@@ -57,7 +57,7 @@ class Roles(Anybody):
     def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._known(packet.username))
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return self._known(session.subject.user)
 
     def _known(self, user: str | None) -> Identity:

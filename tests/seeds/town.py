@@ -63,7 +63,7 @@ class Town:
     def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return self._identity(session.subject.user, session.client)
 
     def _identity(self, user: str | None, client: str) -> Identity | Refused:

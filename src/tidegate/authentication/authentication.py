@@ -347,7 +347,7 @@ class Authentication:
             return found
         return replace(found, user=said.user, roles=said.roles, groups=said.groups, attributes=said.attributes)
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         """Who a session's client is by the directory, the levels and the trust list in force now."""
         principal, connection, old = session.principal, session.connection, session.subject
         kind, _, name = principal.partition(":")

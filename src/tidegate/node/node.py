@@ -397,7 +397,7 @@ class Node:
         for scope in self.scopes.values():
             for session in scope.credential_expiry.holders(id):
                 dismissed += 1
-                scope.credential_expiry.dismiss(session, "your capability has been revoked")
+                scope.withdrawn_access.disconnect(session, "your capability has been revoked")
         self.keys.rotate()
         self.realm.change(self.realm.rules)  # for those who are away, and their wills
         self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")

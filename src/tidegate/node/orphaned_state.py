@@ -54,7 +54,7 @@ class OrphanedState:
         self._rename(scope, authentication)
         for session in sessions:
             if authentication.ended(session):
-                scope.lifetime.withdraw(session, Refused(ended=True))
+                scope.withdrawn_access.withdraw(session, Refused(ended=True))
             elif not authentication.known(session.principal):
                 scope.wills.drop(session)
 

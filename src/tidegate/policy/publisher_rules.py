@@ -29,7 +29,7 @@ import orjson
 
 from tidegate import topics
 from tidegate.errors import ConfigError, StoreError
-from tidegate.policy.access import Effect
+from tidegate.policy.access_policies import Effect
 from tidegate.policy.domains import shown
 from tidegate.policy.selector import Selector, Terms
 from tidegate.policy.subject import Paths, Subject, paths_below

@@ -94,6 +94,6 @@ class Authenticator(Protocol):
         """
         ...
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         """Who a session's client is by what is known now; refused if it has no business here any more."""
         ...

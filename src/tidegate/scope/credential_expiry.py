@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.session import Session, Timer
-from tidegate.wire import Reason
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
@@ -60,12 +59,6 @@ class CredentialExpiry:
         """Those who are connected with this capability."""
         return list(self._holders.get(id, ()))
 
-    def dismiss(self, session: Session, why: str) -> None:
-        """Its access has ended: its will is dropped with it."""
-        self.scope.wills.drop(session)
-        if session.connection is not None:
-            session.connection.close(Reason.NOT_AUTHORIZED, why)
-
     def _left(self, session: Session) -> tuple[float, str]:
         """In how many seconds the first of what it came with ends, and what that is."""
         both = (("capability", session.subject.capability), ("certificate", session.certificate))
@@ -82,7 +75,7 @@ class CredentialExpiry:
         if left > 0:
             self._arm(session)
         else:
-            self.dismiss(session, f"your {what} has expired")
+            self.scope.withdrawn_access.disconnect(session, f"your {what} has expired")
 
     def _look(self) -> None:
         self._looking = None

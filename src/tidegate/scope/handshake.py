@@ -306,7 +306,7 @@ class Handshake:
         key = (principal, client)
         old = scope.sessions.get(key)
         if old is not None and scope.subjects.another(old, subject):
-            scope.lifetime.withdraw(old, Refused(ended=True))
+            scope.withdrawn_access.withdraw(old, Refused(ended=True))
             old = None
         if refusal := self._no_session(principal, client, packet.will, old):
             self._refuse(connection, packet, refusal)

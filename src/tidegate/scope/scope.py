@@ -5,7 +5,7 @@ A connection sees it as its host (session.Host) and hands each kind of packet to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step
 from tidegate.monitor import ModeRevision
@@ -28,10 +28,9 @@ from tidegate.scope.shared_subscriptions import Sharing
 from tidegate.scope.subjects import Subjects
 from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
+from tidegate.scope.withdrawn_access import WithdrawnAccess
 from tidegate.session import Grant, Link, Message, Session, Site
 from tidegate.session.packet_costs import PLAN
-
-REVIEW = 20  # sessions looked at per turn after a change of the rules: about a millisecond
 
 Key = tuple[str, str]  # principal, client id
 NOBODY = Silent()
@@ -98,6 +97,7 @@ class Scope:
         self.handshake = Handshake(self, authenticator)
         self.subscribing = Subscribing(self)
         self.lifetime = SessionLifetime(self)
+        self.withdrawn_access = WithdrawnAccess(self)
         self._sweeping = False
 
     def _compiled(self, lane: Lane, plan: Plan) -> None:
@@ -158,27 +158,9 @@ class Scope:
         self.subscribing.changed()
 
     def review(self) -> None:
-        """Looks at all sessions after a change, in pieces."""
-        self.site.unfinished.append(self._review(self.site.generation).__next__)
+        """Looks at all sessions and plans after a change, in pieces."""
+        self.withdrawn_access.review()
         self.sweep()
-
-    def _review(self, generation: int) -> Iterator[bool]:
-        """Looks at all sessions after a change: those without access go, held subscriptions may come alive."""
-        for number, session in enumerate(list(self.sessions.values()), 1):
-            if generation != self.site.generation:
-                break  # another change has begun another review
-            if (refusal := self.subjects.renewed(session)) is not None:
-                self.lifetime.withdraw(session, refusal)
-            else:
-                if session.deferred is not None:
-                    session.pump()  # its connection may be good enough now
-                if session.subscriptions:
-                    self.subscribing.wake(session)
-            if number % REVIEW == 0:
-                yield True
-        else:
-            self.path.monitoring.states.settle()
-        yield False
 
     def sweep(self) -> None:
         if self.gate.cache.deferred and not self._sweeping:

@@ -134,7 +134,7 @@ class Realm:
             for session in scope.sessions.values():
                 if session.connection is None or scope.name not in rules.space.scopes:
                     continue
-                found = authenticator.renew(session)
+                found = authenticator.reauthorize(session)
                 if isinstance(found, Identity):  # others will have to go
                     old = session.subject
                     subject = scope.subjects.subject(

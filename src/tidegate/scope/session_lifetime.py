@@ -90,17 +90,6 @@ class SessionLifetime:
         self.site.accounts.settle(session.usage)
         self.scope.path.monitoring.states.ended(session)
 
-    def withdraw(self, session: Session, refusal: Refused) -> None:
-        """semantics.md, Time: who has no access any more is disconnected, and their will is dropped.
-
-        A session whose owner is no more ends: nobody who is called the same later comes back to it.
-        """
-        self.scope.wills.drop(session)
-        if session.connection is not None:
-            session.connection.close(Reason.NOT_AUTHORIZED, "your access has been withdrawn")
-        if refusal.ended and self.scope.sessions.get((session.principal, session.client)) is session:
-            self.end(session)
-
     def adopt(self, session: Session, identity: str) -> None:
         """A session that was stored before there were identities belongs to this one."""
         subject = replace(session.subject, identity=identity)
@@ -121,7 +110,7 @@ class SessionLifetime:
             del sessions[session.principal, session.client]
         for session, principal in moved:  # when all have left their names: two may have exchanged them
             if (other := sessions.get((principal, session.client))) is not None:
-                self.withdraw(other, Refused(ended=True))  # of somebody who had this name before
+                self.scope.withdrawn_access.withdraw(other, Refused(ended=True))  # of somebody who had this name before
             session.principal = principal
             sessions[principal, session.client] = session
             if session.row:

@@ -69,13 +69,13 @@ class Subjects:
 
     def fresh(self, session: Session) -> bool:
         """Brings a session's subject up to the rules in force; False if its access has been withdrawn."""
-        return session.generation == self.site.generation or self.renewed(session) is None
+        return session.generation == self.site.generation or self.reauthorize(session) is None
 
-    def renewed(self, session: Session) -> Refused | None:
+    def reauthorize(self, session: Session) -> Refused | None:
         """Why a session's access has been withdrawn; None if it has not, and then its subject is up to date."""
         if session.generation == self.site.generation or isinstance(session, LinkSession):
             return None  # a link is brought up to the rules with them
-        identity = self.authenticator.renew(session)
+        identity = self.authenticator.reauthorize(session)
         if isinstance(identity, Refused):
             return identity
         old = session.subject

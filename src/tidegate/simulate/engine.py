@@ -220,7 +220,7 @@ class _InMemoryNode:
     def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
         return Refused()
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         raise AssertionError("the rules never change here")
 
 

@@ -40,7 +40,7 @@ class Roles(pure.Anybody):
 
         return Once()
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return self.identity(session.subject.user)
 
 

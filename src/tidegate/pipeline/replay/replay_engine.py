@@ -371,7 +371,7 @@ class _Recorded:
     def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
         return Refused()
 
-    def renew(self, session: Session) -> Identity | Refused:
+    def reauthorize(self, session: Session) -> Identity | Refused:
         return Refused()
 
 

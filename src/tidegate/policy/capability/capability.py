@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tidegate.policy.access import Action
+from tidegate.policy.access_policies import Action
 from tidegate.policy.capability.proof_replay import Ledger
 from tidegate.topics import matches, overlaps
 

@@ -27,7 +27,7 @@ import orjson
 
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
-from tidegate.policy.access import Action
+from tidegate.policy.access_policies import Action
 from tidegate.policy.capability.capability import Capability, Proof, Right
 from tidegate.policy.capability.issuers import Issuers
 from tidegate.policy.capability.jwk import Key, PrivateKey, decoded, native, public_jwk

@@ -15,7 +15,7 @@ from policy.people import HOME, Person, alice, bob, john, mary, stranger
 from policy.written import policy_of
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
+from tidegate.policy.access_policies import Action, Combining, Effect, Policies, Policy
 from tidegate.policy.selector import terms_of
 from tidegate.policy.subject import Subject, attributes_of
 from tidegate.policy.verdict import Permit, Refuse, Undecided
