@@ -67,7 +67,7 @@ def test_secrets_are_for_their_owner_only(played: tuple[Path, str]) -> None:
     secrets = [*(place / "var").glob("*.key"), *(place / "var").glob("*.password"), place / "var/admin.token"]
     assert len(secrets) == 5
     assert all(file.stat().st_mode & 0o077 == 0 for file in secrets)
-    log = (place / "var/node.log").read_text()
+    log = (place / "var/tidegate.log").read_text()
     assert not any(file.read_text().strip() in log for file in secrets if file.name != "admin.token")
 
 
