@@ -63,6 +63,9 @@ Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is m
 @app.callback()
 def bench() -> None:
     """Measure this machine's Tidegate against its peers."""
+    from tidegate.audit.logs import configure_logs
+
+    configure_logs("auto", "info")  # results go to standard output, and nothing else
 
 
 @app.command()

@@ -23,7 +23,7 @@ from bench.harness import procfs
 from bench.load import sessions
 from bench.load.background import CHURNERS, Churn, Holders
 from bench.load.job import MEASURING, PAYLOAD, Job, LoadError, Outcome, Shape
-from bench.load.meter import Meter
+from bench.load.meter import FEWEST, Meter
 from bench.load.paced import BACKLOG, histogram, pace, percentile, write_trace
 from bench.load.receiving import Counted, Stamped
 from bench.load.window import Background, saturate
@@ -101,6 +101,7 @@ class Load:
             warmup=job.warmup,
             duration=job.duration,
             at_least=self._unseen,
+            fewest=int(0.75 * job.rate * job.duration * job.more / job.fewer) if job.shape is Shape.RATE else FEWEST,
         )
         self._unseen = 0
         outcome = self._paced(job, meter) if job.shape is Shape.RATE else self._saturated(job, meter)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from bench.harness import procfs
 from bench.load.job import LoadError, Outcome
+
+FEWEST: Final = 150  # messages that a closed loop waits for
+LONGER: Final = 20.0  # seconds that it waits for them at most: the machine may have been busy with others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +46,33 @@ def mark(server: int, delivered: int, linked: int = 0) -> Mark:
 
 
 class Meter:
-    """Warm-up by time and by count, then `duration` seconds that count.
+    """Warm-up by time and by count, then `duration` seconds that count, and at least `fewest` messages.
 
     `turn` is called once per turn of the loop and answers whether to go on offering load.
     """
 
-    __slots__ = ("_deadline", "_duration", "_enough", "_linked", "_server", "begin", "end", "on_begin")
+    __slots__ = (
+        "_deadline",
+        "_duration",
+        "_enough",
+        "_fewest",
+        "_linked",
+        "_server",
+        "_stopped",
+        "begin",
+        "end",
+        "on_begin",
+    )
 
-    def __init__(self, *, server: int, warmup: float, duration: float, at_least: int, linked: int = 0) -> None:
+    def __init__(
+        self, *, server: int, warmup: float, duration: float, at_least: int, linked: int = 0, fewest: int = 0
+    ) -> None:
         self._server = server
+        self._fewest = fewest
         self._linked = linked
         self._duration = duration
         self._enough = at_least
+        self._stopped = False
         self._deadline = time.perf_counter() + warmup
         self.begin: Mark | None = None
         self.end: Mark | None = None
@@ -64,6 +82,7 @@ class Meter:
         """What has been measured so far is enough."""
         if self.begin is not None:
             self._deadline = 0.0
+            self._stopped = True
 
     def left(self, now: float) -> float:
         """Seconds until the warm-up or the measurement ends; not positive while more messages are waited for."""
@@ -81,6 +100,8 @@ class Meter:
                 self.on_begin()
             return True
         if self.end is None:
+            if delivered - self.begin.delivered < self._fewest and now < self._deadline + LONGER and not self._stopped:
+                return True
             self.end = mark(self._server, delivered, self._linked)
         return False
 

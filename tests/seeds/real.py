@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness import Client
-from processes import Served, from_file
+from processes import Served, from_file, until
 from tidegate import wire
 from tidegate.cli import certificates
 
@@ -76,7 +76,7 @@ class Mixed:
         await client.send(connect)
         client.connack = await client.expect(wire.Connack)
         assert client.connack.reason == expect, client.connack
-        return Visitor(client)
+        return Visitor(client, self.served)
 
     async def dial(self, how: str, context: ssl.SSLContext | None = None) -> Client:
         """A connection that has said nothing yet."""
@@ -92,8 +92,9 @@ class Mixed:
 class Visitor:
     """Somebody who is connected."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, served: Served) -> None:
         self.client = client
+        self._served = served
 
     async def subscribe(self, filter: str, says: Mapping[str, str] | None = None) -> int:
         answer = await self.client.subscribe(filter, properties=_said(says))
@@ -105,7 +106,11 @@ class Visitor:
         return answer.reason
 
     async def got(self) -> list[wire.Publish]:
-        """What came since the last time: everything before the answer to a PING."""
+        """What came since the last time: everything before the answer to a PING.
+
+        A node that was kept from its work for a millisecond decides for the last receivers of a message in later turns.
+        """
+        await until(lambda: not self._served.node.site.unfinished)
         await self.client.send(wire.Pingreq())
         found: list[wire.Publish] = []
         while not isinstance(packet := await self.client.receive(), wire.Pingresp):
