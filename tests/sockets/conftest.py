@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tidegate.cli import certificates as cli
+from tidegate.link import dialer
 
 CLIENTS = ("alice", "bob", "mary", "sensor")
 
@@ -31,6 +32,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     put("2026-02-11T12:00:00")
     return put
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for nodes that are linked, with their certificates; links come back soon."""
+    monkeypatch.setattr(dialer, "FIRST", 0.02)
+    monkeypatch.setattr(dialer, "LONGEST", 0.1)
+    cli.make_ca(tmp_path, "Test CA", days=2)
+    for name in ("a", "b", "c"):
+        cli.issue(tmp_path, name, ["127.0.0.1"], client=True, days=2)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives import serialization
 
 from harness import Client
 from processes import Served, on_uvloop
+from sockets.linked_pair import Pair, over_tls
 from sockets.test_audit_publishers import rows
-from sockets.test_links import Pair, greeting, over_tls
+from sockets.test_links import greeting
 from tidegate import wire
 from tidegate.cli import certificates
 from tidegate.keys.signing import Signer

@@ -344,9 +344,17 @@ class Question(_Sent):
     )
     at: float | None = Field(None, ge=0, le=253_402_300_000, description="Seconds since 1970. Default: now.")
     assume: dict[str, JsonValue] = Field(default={}, max_length=64, description="Attributes, such as `s.level`.")
+    through: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="A linked node, which is asked for its part, or the directed link: `gym->remotegym`.",
+    )
 
     def command(self) -> question.Question:
-        return question.Question.about(
+        through: dict[str, Any] = {} if self.through is None else {"through": self.through}
+        asked = question.Question if self.through is None else question.QuestionThrough
+        return asked.about(
             Operation(self.action),
             tuple(self.properties),
             self.where or None,
@@ -359,6 +367,7 @@ class Question(_Sent):
             retain=self.retain,
             at=self.at,
             overrides=self.assume,
+            **through,
         )
 
 

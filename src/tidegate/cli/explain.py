@@ -1,9 +1,13 @@
-"""`tidegate explain`: why somebody may or may not do something, by a configuration and without a running node."""
+"""`tidegate explain`: why somebody may or may not do something, by a configuration and without a running node.
+
+With `--through` the running node is asked, which asks the node at the other end of a link for its part.
+"""
 
 from __future__ import annotations
 
 import os
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +18,7 @@ from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidegate.config import Config
+    from tidegate.explain.question import QuestionThrough
 
 
 class Deed(StrEnum):
@@ -72,6 +77,21 @@ def explain(
             metavar="NAME=VALUE",
         ),
     ] = None,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            "--through",
+            help="Ask a linked node, too: NODE by its name, domain or scope, or the directed link A->B that the "
+            "message crosses. The node of the file has to run.",
+            metavar="NODE",
+        ),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket", help="With --through: control socket of the node. Default: as configured.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the verdict on one message, and every step that led to it.
@@ -86,13 +106,16 @@ def explain(
     from tidegate.cli.reasons import report
     from tidegate.config import Operation, load
     from tidegate.explain.as_json import document
-    from tidegate.explain.question import Question
+    from tidegate.explain.question import Question, QuestionThrough
     from tidegate.explain.what_if import WhatIf
 
     _check_options(action, publisher=publisher, payload=payload, qos=qos, retain=retain, where=where)
     pairs = tuple(name_and_value(each, "a property") for each in properties or ())
     config = load(file)
-    question = Question.about(
+    if socket is not None and through is None:
+        terminal.usage("--socket has no effect without --through; leave it out")
+    asked = Question if through is None else QuestionThrough
+    question = asked.about(
         Operation(action.value),
         pairs,
         where,
@@ -105,7 +128,11 @@ def explain(
         retain=retain,
         at=None if at is None else _moment(at, config),
         overrides=dict(map(attribute, overrides or ())),
+        **({} if through is None else {"through": through}),
     )
+    if isinstance(question, QuestionThrough):
+        _print_through(question, socket or config.control_socket, json=json)
+        return
     try:
         explanation = WhatIf(config).explain(question)
     except ConfigError as error:
@@ -115,6 +142,27 @@ def explain(
     else:
         terminal.out().print(report(explanation, question, config))
     if not explanation.allowed:
+        raise typer.Exit(terminal.NO)
+
+
+def _print_through(question: QuestionThrough, socket: Path, *, json: bool) -> None:
+    """What both ends of a link say. Ends the command with 1 if one of them denies."""
+    from tidegate.cli import through
+    from tidegate.errors import Problem
+    from tidegate.net import control_socket
+
+    try:
+        arguments = question.arguments() | {"payload": question.payload.decode()}
+        found = control_socket.ask(socket, question.COMMAND, **arguments)
+    except UnicodeDecodeError:
+        terminal.usage("--payload is no text")
+    except Problem as error:
+        terminal.usage(str(error))
+    if json:
+        terminal.print_json(found)
+    else:
+        terminal.out().print(through.report(found))
+    if not found["allowed"]:
         raise typer.Exit(terminal.NO)
 
 

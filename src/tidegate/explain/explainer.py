@@ -24,15 +24,15 @@ from tidegate.gate.gate import Gate
 from tidegate.gate.lane import Lane
 from tidegate.gate.plan import Plan
 from tidegate.gate.rule_set import RuleSet
-from tidegate.gate.stages.order import crossing, stages
-from tidegate.gate.stages.read_preferences import OwnerPreferences
+from tidegate.gate.stages.order import bordering, crossing, stages
+from tidegate.gate.stages.read_preferences import ForeignOwners, OwnerPreferences
 from tidegate.gate.stages.write_and_read_policies import AccessStage
 from tidegate.gate.verdict import Deny, Known, Stage, Step
 from tidegate.policy import Action, Policies, Preference, Preferences
 from tidegate.policy.brokering import Brokering
 from tidegate.predicate import Predicate
 from tidegate.routing import Shares, Subscriptions
-from tidegate.session import NO_TERMS, Context, Link, Message, Origin, Session, Terms
+from tidegate.session import NO_TERMS, Context, Link, Message, NodeLinkEnd, Origin, Session, Terms
 from tidegate.topics import share
 from tidegate.wire import NONE, V5, Publish
 
@@ -61,7 +61,8 @@ class _Clock:
 class Explainer:
     """Explains by one version of the rules. Made once for many questions."""
 
-    def __init__(self, rules: RuleSet, node: str = "") -> None:
+    def __init__(self, rules: RuleSet, node: str = "", foreign: ForeignOwners | None = None) -> None:
+        """`foreign`: what is known of owners of other domains, whose messages come over links; None: nothing comes."""
         self.rules = rules
         self._clock = _Clock()
         self._gate = Gate(
@@ -71,6 +72,7 @@ class Explainer:
             clock=self._clock,
             fresh=lambda session: True,
             retired=lambda plan: None,
+            foreign=foreign,
         )
         self._routes = RouteFinder(self._gate, rules, node)
         attributes = Attributes(_EVERYTHING, self._clock)
@@ -81,6 +83,9 @@ class Explainer:
         sending, receiving = crossing(_EVERYTHING, attributes, owners)
         self._sending = _complete(sending, self._gate.stages.sending)
         self._receiving = _complete(receiving, self._gate.stages.receiving)
+        exporting, importing = bordering(_EVERYTHING, attributes, owners)
+        self._exporting = _complete(exporting, self._gate.stages.exporting)
+        self._importing = _complete(importing, self._gate.stages.importing)
 
     # -- questions -----------------------------------------------------------------------------------------------
 
@@ -115,7 +120,8 @@ class Explainer:
     def read(
         self, written: Explanation, target: Link, at: float, terms: Terms = NO_TERMS, where: Predicate | None = None
     ) -> Explanation:
-        """May somebody receive what was published, by a subscription with these terms, and what of it?
+        """May somebody receive what was published, by a subscription with these terms, and what of it? Or may it
+        leave over a link to another node?
 
         Links on the way were crossed when it was published.
         """
@@ -153,28 +159,33 @@ class Explainer:
         walk = StepRecorder(self._gate.attributes, known, message)
         walk.denied = not written.allowed
         walk.clocked = written.clocked or arrival.clocked
-        for kind, stage in self._egress:
+        for kind, stage in self._towards(target):
             if kind.step in _LAST:
                 walk.look()
             walk.take(kind, stage)
         walk.look()
         lines, stopped = self._watched(Step.MONITOR_OUT, target, message.topic, walk.denied)
         walk.lines += lines
+        if target.exports:
+            walk.lines = [replace(line, link=target.subject.client) for line in walk.lines]
         result: Message | Deny | None = written.denial
         if written.allowed:
-            result = _shown(self._gate.stages.egress, known, message)
+            result = _shown(self._gate.stages.towards(target), known, message)
             if stopped is not None and not isinstance(result, Deny):
                 result = stopped
         denial, shown = (None, result) if isinstance(result, Message) else (result, None)
         concluded = walk.concluded((*written.lines, *arrival.lines, *walk.lines), denial, arrival.lines)
         return Explanation(**self._of_reading(written, target, at), shown=shown, **concluded)
 
+    def _towards(self, target: Link) -> Steps:
+        return self._exporting if target.exports else self._egress
+
     def _nowhere(self, written: Explanation, search: Search, target: Link, at: float) -> Explanation:
         """No way leads to the reader's scope."""
         denials = [line for line in search.lines if line.verdict is Verdict.DENY]
         walk = StepRecorder(self._gate.attributes, None, None)
         walk.denied = True
-        for kind, stage in self._egress:
+        for kind, stage in self._towards(target):
             walk.take(kind, stage)
         return Explanation(
             **self._of_reading(written, target, at),
@@ -250,6 +261,32 @@ class Explainer:
             **walk.concluded(walk.lines, result if isinstance(result, Deny) else None),
         )
 
+    def arrive(self, message: Message, end: NodeLinkEnd, at: float) -> Explanation:
+        """May something enter over a link from another node? What comes of it is asked with `read`."""
+        self._clock.wall = at
+        context = self._gate.attributes.context(message)
+        before = end.before(message.topic) or message.topic  # policies know it as the other node calls it
+        known = Known(topic=before, context=context, link=message.link, now=at, target=end)
+        walk = StepRecorder(self._gate.attributes, known, message)
+        for kind, stage in self._importing:
+            walk.take(kind, stage)
+        lines, stopped = self._watched(Step.MONITOR_IN, end, message.topic, walk.denied)
+        walk.lines = [replace(line, link=end.subject.client) for line in (*walk.lines, *lines)]
+        result = _shown(self._gate.stages.importing, known, message)
+        denial = result if isinstance(result, Deny) else stopped
+        return Explanation(
+            action=Action.READ.value,
+            topic=message.topic,
+            subject=end.subject,
+            publisher=context.subject,
+            at=at,
+            version=self.rules.version,
+            message=message,
+            entered=end.scope,
+            context=context,
+            **walk.concluded(walk.lines, denial),
+        )
+
     # -- what is asked about -------------------------------------------------------------------------------------
 
     def _published(self, link: Link, packet: Publish, at: float) -> tuple[Message, Context]:
@@ -286,6 +323,8 @@ class Explainer:
 
     def _typed(self, link: Link) -> Link:
         """The link with the type that it has by these rules."""
+        if isinstance(link, NodeLinkEnd):
+            return link
         types = self.rules.brokering.types(link.subject)
         return Link(link.subject, link.inward, types.inward if link.inward else types.outward, link.demand, link.scope)
 

@@ -54,3 +54,11 @@ class Question(ControlCommand):
                 return cls(action=action, properties=(*given, *terms), **rest)
             case Operation.READ:
                 return cls(action=action, properties=given, terms=terms, **rest)
+
+
+@command("explain_through")
+class QuestionThrough(Question):
+    """The same of a message that crosses a link to another node, which is asked for its part."""
+
+    through: Text
+    """The node, by its name, domain or scope; or the directed link that the message crosses: `gym->remotegym`."""

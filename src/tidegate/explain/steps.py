@@ -85,7 +85,7 @@ class StepRecorder:
     def note(self, kind: Stage, answer: Allow | Deny, details: StepDetails) -> None:
         self.clocked = self.clocked or details.clocked
         line = Line(
-            step=kind.step,
+            step=answer.step if isinstance(answer, Deny) else kind.step,
             part=_PARTS.get(type(kind), ""),
             verdict=Verdict.ALLOW if answer.rule or details.spoke else Verdict.SILENT,
             rule=answer.rule,
@@ -188,6 +188,8 @@ class StepRecorder:
                 if applicable is None:
                     return
                 env = self._around(receiver, message)
+                if stage.owners.is_foreign(known.context):
+                    env["p"] = self.attributes.published_in(applicable.domain, message)
                 seen = applicable.seeing(receiver, env)
                 for each, how in applicable.considered(receiver, env):
                     details.rule(each.id, _keeps(each.keep), each.when, how, seen)

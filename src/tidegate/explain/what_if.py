@@ -23,12 +23,13 @@ from tidegate.explain.overrides import TLS, Overrides, apply_overrides, merged, 
 from tidegate.explain.question import Pairs, Question
 from tidegate.gate import RuleSet
 from tidegate.gate.scope_links import link_ends
+from tidegate.gate.stages.read_preferences import ForeignOwners
 from tidegate.gate.stages.where import WHERE, condition
 from tidegate.policy import Action, Class, Classification, Transport
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.demands import read_demand
 from tidegate.predicate import Predicate
-from tidegate.session import NO_TERMS, Link, Subject, Terms
+from tidegate.session import NO_TERMS, Link, Message, NodeLinkEnd, Subject, Terms
 from tidegate.wire import NONE, Properties, Publish
 
 UNKNOWN: Final = "unknown"
@@ -53,10 +54,12 @@ class _Connected:
 
 
 class WhatIf:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, foreign: ForeignOwners | None = None) -> None:
+        """`foreign`: what is known of owners of other domains; None: their messages do not come."""
         self.config = config
         self.rules = config.built.rules
-        self._explainer = Explainer(self.rules, config.node.name)
+        self._foreign = foreign
+        self._explainer = Explainer(self.rules, config.node.name, foreign)
 
     def explain(self, question: Question) -> Explanation:
         """The verdict and how it came about. ConfigError if that cannot be asked, with the remedy."""
@@ -64,9 +67,7 @@ class WhatIf:
         rules = self.rules
         at = time.time() if question.at is None else question.at
         overrides = Overrides(question.overrides, question.action)
-        if overrides.category is not None:
-            only = Class(topic=topics.share(question.topic)[1], category=overrides.category)
-            rules = replace(rules, classification=Classification((only,)))
+        rules = self._categorised(rules, question.topic, overrides)
         if parse_subject_name(question.subject).kind in _BETWEEN:
             return self._between(question, rules, overrides, at)
         actor = self._subject(question.subject, overrides.s, "s")
@@ -95,6 +96,13 @@ class WhatIf:
                     self._check_anonymous(written, explanation, overrides)
         return replace(explanation, notes=(*explanation.notes, *notes))
 
+    @staticmethod
+    def _categorised(rules: RuleSet, topic: str, overrides: Overrides) -> RuleSet:
+        if overrides.category is None:
+            return rules
+        only = Class(topic=topics.share(topic)[1], category=overrides.category)
+        return replace(rules, classification=Classification((only,)))
+
     def _refused(self, question: Question, actor: _Connected, at: float) -> Explanation:
         """A node does not let somebody in, so nothing else is asked."""
         why = f"{actor.subject.name} is not let in: {actor.refusal}"
@@ -110,6 +118,36 @@ class WhatIf:
             decided=line,
             rules=frozenset((CONNECT,)),
         )
+
+    # -- between nodes -------------------------------------------------------------------------------------------
+
+    def leaving(self, question: Question, end: NodeLinkEnd) -> Explanation:
+        """May what somebody publishes here leave over a link to another node? The question is about the publisher."""
+        _check_topic(question)
+        at = time.time() if question.at is None else question.at
+        overrides = Overrides(question.overrides, question.action)
+        author = self._subject(_person(question.subject), overrides.s, "s")
+        if author.refusal:
+            return self._refused(question, author, at)
+        rules = self._categorised(self.rules, question.topic, overrides)
+        here = self._within(rules, author.subject, overrides.e)
+        explanation = here.read(here.write(*_published(question, author), at), end, at)
+        return replace(explanation, notes=(*explanation.notes, *author.notes))
+
+    def arriving(self, message: Message, end: NodeLinkEnd, reader: Question | None) -> Explanation:
+        """May a message of another node enter over a link, and may somebody here read it then?"""
+        at = time.time() if reader is None or reader.at is None else reader.at
+        if reader is None:
+            return self._explainer.arrive(message, end, at)
+        overrides = Overrides(reader.overrides, reader.action)
+        actor = self._subject(_person(reader.subject), overrides.s, "s")
+        if actor.refusal:
+            return self._refused(reader, actor, at)
+        terms, where = self._terms(reader.terms)
+        here = self._within(self._categorised(self.rules, message.topic, overrides), actor.subject, overrides.e)
+        arrived = here.arrive(message, end, at)
+        explanation = here.read(arrived, Link(actor.subject, False, "out"), at, terms, where)
+        return replace(explanation, notes=(*explanation.notes, *actor.notes))
 
     # -- between scopes ------------------------------------------------------------------------------------------
 
@@ -147,7 +185,7 @@ class WhatIf:
         if who.kind == "link":
             links = {link.name: link for link in space.links}
             if any(who.name == link.name for remote in space.remote for link in remote.directions):
-                raise ConfigError(f"`{text}` leads to another node, and such links cannot be explained yet")
+                raise ConfigError(f"`{text}` leads to another node; ask a running node, with `through`")
             if who.name not in links:
                 raise ConfigError(f"`{text}` {unknown('link', who.name, tuple(links), 'links')}")
             outward, inward = link_ends(links[who.name], self.rules, self.config.node.name)
@@ -169,10 +207,7 @@ class WhatIf:
     # -- who -----------------------------------------------------------------------------------------------------
 
     def _publisher(self, question: Question, overrides: Overrides) -> _Connected:
-        text = question.publisher or f"client:{UNKNOWN}"
-        if parse_subject_name(text).kind in _BETWEEN:
-            raise ConfigError(f"`{text}` forwards messages and publishes none; say in `from` who published it")
-        return self._subject(text, overrides.p, "p")
+        return self._subject(_person(question.publisher or f"client:{UNKNOWN}"), overrides.p, "p")
 
     def _subject(self, text: str, overrides: Mapping[str, Any], root: str) -> _Connected:
         """Somebody as the directory knows them, with these overrides; and what should be said about it."""
@@ -271,7 +306,7 @@ class WhatIf:
             there = {subject.listener: around.extended(merged(around.added, added))}
             node = node.extended(merged(node.added, added))
             rules = replace(rules, environment=node, environments=MappingProxyType(there))
-        return self._explainer if rules is self.rules else Explainer(rules, self.config.node.name)
+        return self._explainer if rules is self.rules else Explainer(rules, self.config.node.name, self._foreign)
 
     def _terms(self, pairs: Pairs) -> tuple[Terms, Predicate | None]:
         conditions = [value for name, value in pairs if name == WHERE]
@@ -313,6 +348,13 @@ class WhatIf:
 def _reads_publisher(lines: Iterable[Line]) -> str:
     read = any(path.partition(".")[0] == "p" for line in lines for path in (*line.knew, *line.absent))
     return "policies read `p`" if read else ""
+
+
+def _person(text: str) -> str:
+    """Somebody who publishes, or receives."""
+    if parse_subject_name(text).kind in _BETWEEN:
+        raise ConfigError(f"`{text}` forwards messages and publishes none; say in `from` who published it")
+    return text
 
 
 def _check_topic(question: Question) -> None:

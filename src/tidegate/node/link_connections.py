@@ -19,6 +19,7 @@ from tidegate.errors import ConfigError
 from tidegate.link import Dialer, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
+from tidegate.node.link_explanations import LinkExplanations
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd
@@ -38,6 +39,7 @@ class LinkConnections:
 
     def __init__(self, node: Node) -> None:
         self.dialers: dict[str, Dialer] = {}  # by the name of the link
+        self.explanations = LinkExplanations(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -45,12 +47,15 @@ class LinkConnections:
     # -- following the rules -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._node.realm.node_links.on_change.append(self._changed)
+        links = self._node.realm.node_links
+        links.on_change.append(self._changed)
+        links.answerer = self.explanations.answer
         self._arrange()
 
     async def close(self) -> None:
         """Takes leave of all nodes."""
         self._stopping = True
+        self.explanations.close()
         for name in list(self.dialers):
             self._stop(name)
         if self._leaving:
@@ -112,7 +117,7 @@ class LinkConnections:
     # -- what is told ------------------------------------------------------------------------------------------
 
     def commands(self) -> dict[str, Command]:
-        return {"link_list": self.listed, "link_show": self.show}
+        return {"link_list": self.listed, "link_show": self.show, **self.explanations.commands()}
 
     def listed(self) -> dict[str, Any]:
         """Each link with its state."""

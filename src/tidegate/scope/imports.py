@@ -20,7 +20,7 @@ from tidegate.scope.seen_ids import Id
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
-from tidegate.wire import NONE, Publish, Reason
+from tidegate.wire import NONE, Properties, Publish, Reason
 from tidegate.wire.envelope import STATIC_BYTES, Envelope, Static, open, static_cache
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ STATICS: Final = 10_000  # of one link that are kept
 AHEAD: Final = 60.0  # seconds that the clock of another node may be ahead
 
 NOT_SHARED: Final = Deny(step=Step.WRITE, rule="share")
+BEEN_HERE: Final = Deny(step=Step.WRITE, rule="path")
 UNKNOWN_ORIGIN: Final = Deny(step=Step.WRITE, rule="envelope", error="it comes from nobody whom this link speaks for")
 
 
@@ -53,11 +54,7 @@ class LinkImports:
         link = session.inward
         assert isinstance(session, LinkSession)
         assert isinstance(link, NodeLinkEnd)
-        try:
-            envelope, payload = open(packet.payload, None, statics=self._statics)
-            domains = self._domains(envelope.static)
-        except MalformedPacket as error:
-            raise ProtocolError(f"a message without a valid envelope: {error}", Reason.PROTOCOL_ERROR) from error
+        envelope, payload, domains = self._envelope(packet)
         static = envelope.static
         if any(name in self.here for name in static.path):
             return None
@@ -82,6 +79,46 @@ class LinkImports:
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
+        message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties)
+        return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
+
+    def supposed(self, packet: Publish) -> Message | Deny:
+        """What a message would be here that the other node could send; why it would be refused. Nothing is kept of it,
+        and nothing audited.
+        """
+        link = self.control.end.session.inward
+        assert isinstance(link, NodeLinkEnd)
+        envelope, payload, domains = self._envelope(packet)
+        if any(name in self.here for name in envelope.static.path):
+            return BEEN_HERE
+        before = link.before(packet.topic)
+        if before is None:
+            return NOT_SHARED
+        if why := self._not_spoken_for(domains, envelope.static, envelope.id.node):
+            return replace(UNKNOWN_ORIGIN, detail=why)
+        context = self._context(envelope.static, link, packet, envelope)
+        return self._message(packet, link, before, envelope, payload, context)
+
+    def _envelope(self, packet: Publish) -> tuple[Envelope, bytes, set[str]]:
+        """The envelope of a message, its content, and the domains of all that it comes from. ProtocolError without."""
+        try:
+            envelope, payload = open(packet.payload, None, statics=self._statics)
+            return envelope, payload, self._domains(envelope.static)
+        except MalformedPacket as error:
+            raise ProtocolError(f"a message without a valid envelope: {error}", Reason.PROTOCOL_ERROR) from error
+
+    def _message(
+        self,
+        packet: Publish,
+        link: NodeLinkEnd,
+        before: str,
+        envelope: Envelope,
+        payload: bytes,
+        context: bytes,
+        floor_properties: Properties = NONE,
+    ) -> Message:
+        """A message as it is here."""
+        id = envelope.id
         origin = self._origins.get(id.origin)
         if origin is None:
             origin = self._origins[id.origin] = Origin(id.node, id.boot)
@@ -92,9 +129,9 @@ class LinkImports:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = site.now + interval
             properties = forwarded(properties)
-        if plan.floor_properties is not NONE:
-            properties = with_floor_properties(properties, plan.floor_properties)
-        message = Message(
+        if floor_properties is not NONE:
+            properties = with_floor_properties(properties, floor_properties)
+        return Message(
             packet.topic,
             payload,
             min(packet.qos, link.qos(before)),
@@ -108,7 +145,6 @@ class LinkImports:
             expires,
             id.output,
         )
-        return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
 
     @property
     def epoch(self) -> int:

@@ -5,6 +5,7 @@
   the other node has been given, who may have changed theirs while there was no connection. The store knows them.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
+- Questions and answers: see `link_questions`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import orjson
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
+from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
 from tidegate.session import Context, Message
 from tidegate.wire import V5, Publish, encode
 
@@ -70,6 +72,7 @@ class LinkControl:
     def __init__(self, end: LinkEnd, links: NodeLinks) -> None:
         self.end = end
         self.links = links
+        self.questions = LinkQuestions(end)
         self._told: dict[Key, int] = {}  # on this connection
         self._given: dict[Key, None] = {}  # owners of whom the other node may have messages
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
@@ -79,6 +82,7 @@ class LinkControl:
 
     def opened(self) -> None:
         """There is a new connection."""
+        self.questions.ended()
         self._told.clear()
         self._repeated, self._repeated_bytes = set(), 0
 
@@ -158,6 +162,10 @@ class LinkControl:
             repeated, self._repeated = self._repeated, None
             if repeated is not None:
                 self.end.site.unfinished.append(self._forgotten(repeated).__next__)
+        elif topic == QUESTION:
+            self.questions.take_question(payload)
+        elif topic == ANSWER:
+            self.questions.take_answer(payload)
         else:
             raise ProtocolError(f"nothing is known of `{topic[:100]}` on a link")
 

@@ -28,6 +28,7 @@ from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
 from tidegate.scope.link_control import ROOM as TOLD
+from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.session import (
@@ -331,6 +332,7 @@ class LinkEnd:
         if session.connection is not connection:
             return
         session.detach()
+        self.control.questions.ended()
         self.scope.credential_expiry.left(session)
         self.peer = None
         self.scope.connected -= 1
@@ -361,6 +363,7 @@ class NodeLinks:
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
+        self.answerer: Answerer | None = None  # who answers what other nodes ask; None: nobody
         self._begun = False
 
     def arrange(self, rules: RuleSet) -> None:
