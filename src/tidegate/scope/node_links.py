@@ -39,8 +39,8 @@ from tidegate.session import (
     Session,
     StoredSession,
     Subject,
-    unreleased,
 )
+from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
