@@ -17,6 +17,7 @@ from policy.written import preference_of
 from tidegate.bounded import Bounded
 from tidegate.errors import MalformedPacket
 from tidegate.policy.outcome import Refuse
+from tidegate.policy.preference_numbers import next_number
 from tidegate.policy.preference_sets import (
     EVICTED,
     MAX,
@@ -26,7 +27,6 @@ from tidegate.policy.preference_sets import (
     ForeignPreferences,
     Offer,
     PreferenceSet,
-    next_number,
     owner_id,
     read,
     set_of,
