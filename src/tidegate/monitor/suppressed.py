@@ -11,7 +11,7 @@ from tidegate.wire import Reason
 
 
 class Suppressed(StrEnum):
-    """The answer that a monitor is configured with."""
+    """What an MQTT 5 publisher is told of a suppressed publish: 0x10, or 0x87."""
 
     ACCEPT = "accept"
     REFUSE = "refuse"
