@@ -219,17 +219,20 @@ def scopes(
 
 @app.command()
 def links(
-    work: Annotated[Names, _named("Only batched, singly, latency or durable; can be repeated.")] = None,
+    work: Annotated[Names, _named("Only batched, singly, latency, durable, chain or indoors; can be repeated.")] = None,
     rounds: EveryRound = ENOUGH_ROUNDS,
-    duration: Annotated[float, typer.Option(help="Seconds of each measurement.", min=0.2)] = 2.0,
-    quick: Quick = False,
+    duration: Annotated[
+        float, typer.Option(help="Seconds of each measurement; a chain takes 15 times as long at each rate.", min=0.2)
+    ] = 2.0,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of a part, to see that it works.")] = False,
     out: Out = RESULTS,
     json_output: Json = False,
     check: Check = False,
 ) -> None:
-    """Links: two nodes beside one, with all, half and a tenth of the messages crossing, and beside Mosquitto's bridge.
+    """Links: two nodes beside one, with all, half or a tenth of the messages crossing, and chains beside Mosquitto's.
 
-    Needs two cores, and Debian's mosquitto for `durable`. Results (markdown, CSV, PNG, machine) go to bench/results/.
+    Needs two cores, and Debian's mosquitto for `durable` and `chain`, which takes most of the time. Results (markdown,
+    CSV, PNG, machine) go to bench/results/.
 
     [dim]tidegate bench links --quick[/dim]
     """
@@ -239,8 +242,8 @@ def links(
     with _failing():
         parts = chosen(work or [], list(works.PARTS))
         plan = _plan(rounds, min(duration, 0.3) if quick else duration, quick=quick)
-        with _progress(works.count(parts, plan)) as before:
-            found = works.measure(parts, plan, before)
+        with _progress(works.count(parts, plan, quick=quick)) as before:
+            found = works.measure(parts, plan, quick=quick, before=before)
     stem = _stem("links", work, quick=plan.rounds < works.ENOUGH_ROUNDS)
     _publish(report.report(found), out, stem, json_output=json_output, check=check)
 

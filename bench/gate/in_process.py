@@ -76,11 +76,11 @@ class Door:
 class End:
     """The other end of a connection: counts what is written to it."""
 
-    def __init__(self, site: Site, scope: Scope, name: str, version: int) -> None:
+    def __init__(self, site: Site, scope: Scope, name: str, version: int, *, login: bool = True) -> None:
         self.written = 0
         self.connection = Connection(site=site, host=scope, listener=Door(), on_bug=self._bug)
         self.connection.opened(self, "127.0.0.1", None)
-        self.connection.reader.receive(frames.connect(name, version=version, clean=True, login=name))
+        self.connection.reader.receive(frames.connect(name, version=version, clean=True, login=name if login else ""))
 
     @staticmethod
     def _bug(connection: Connection, error: BaseException) -> None:

@@ -113,10 +113,12 @@ class Server:
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
-    """Processes started inside inherit the core; the calling thread gets its own set back afterwards."""
+def pinned(core: int | None) -> Iterator[None]:
+    """Processes started inside inherit the core; the calling thread gets its own set back afterwards. None: all of
+    its cores."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    if core is not None:
+        os.sched_setaffinity(0, {core})
     try:
         yield
     finally:
@@ -124,8 +126,9 @@ def pinned(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(peer: Peer, setting: Setting, *, core: int, source: Path | None = None) -> Iterator[Server]:
-    """A fresh server in a folder of its own, pinned to `core`, from when all its ports answer to the end of the block.
+def running(peer: Peer, setting: Setting, *, core: int | None, source: Path | None = None) -> Iterator[Server]:
+    """A fresh server in a folder of its own, pinned to `core`, from when all its ports answer to the end of the block;
+    without a core it may use all.
 
     `source`: Tidegate from this `src` folder instead of the own one.
     """

@@ -1,7 +1,7 @@
-"""The servers: one alone, or two that are linked over mutual TLS on loopback, both on the server's core.
+"""The servers: one alone, or several in a row, each linked with the next over mutual TLS on loopback.
 
-The first one connects to the second one. Only what the last subscribers of the load subscribe to is shared, so that the
-number of those at the second server says what share of the messages crosses.
+Each connects to the one behind it. Only what the last subscribers of the load subscribe to is shared, so that the
+number of those at the last server says what share of the messages crosses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from bench.scopes.chain import LIMITS
 from tidegate.cli import certificates as authority
 
 SUBSCRIBERS = 20
-NEAR, FAR = "near", "far"
+MOST = 5
+"""Servers in a row."""
 PROBE = "bench/probe"
 AGAIN = 0.05  # seconds between two probes
 VERSION = 4
@@ -31,9 +32,15 @@ class Formation:
     """Which servers run."""
 
     linked: int = 0
-    """Subscribers at the second server; 0: there is none."""
+    """Subscribers at the last server; 0: there is only one server."""
     peer: Peer = Peer.TIDEGATE
     durable: bool = False
+    servers: int = 2
+    """If there are several."""
+
+    @property
+    def count(self) -> int:
+        return self.servers if self.linked else 1
 
     @property
     def share(self) -> float:
@@ -45,128 +52,146 @@ class Formation:
         return [PROBE, *(f"bench/k{number:02d}" for number in range(SUBSCRIBERS - self.linked, SUBSCRIBERS))]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One server of a formation, with its ports; 0: it does not have that one."""
+
+    number: int
+    """From 1 on."""
+    port: int
+    tls_port: int = 0
+    """Where the one before it connects."""
+    next_port: int = 0
+
+    @property
+    def name(self) -> str:
+        return named(self.number)
+
+    @property
+    def next(self) -> str:
+        return named(self.number + 1)
+
+    @property
+    def before(self) -> str:
+        return named(self.number - 1)
+
+
+def named(number: int) -> str:
+    """A server, and its scope."""
+    return f"n{number}"
+
+
 def certificates(folder: Path) -> Path:
-    """An authority in `folder`, with a certificate for each of the two nodes."""
+    """An authority in `folder`, with a certificate for each server."""
     authority.make_ca(folder, "Bench CA", days=2)
-    for name in (NEAR, FAR):
-        authority.issue(folder, name, ["127.0.0.1"], client=True, days=2)
+    for number in range(1, MOST + 1):
+        authority.issue(folder, named(number), ["127.0.0.1"], client=True, days=2)
     return folder
 
 
 @contextmanager
-def running_all(formation: Formation, folder: Path, *, core: int) -> Iterator[tuple[Server, Server | None]]:
-    """The servers of `formation`, from when their link carries messages; `folder` holds the certificates."""
-    far, near = (far_bridged, near_bridged) if formation.peer is Peer.MOSQUITTO else (far_node, near_node)
+def running_all(formation: Formation, folder: Path, *, core: int | None) -> Iterator[list[Server]]:
+    """The servers of `formation`, the first one first, from when their links carry messages; `folder` holds the
+    certificates. On one core, or on any."""
+    text = bridged if formation.peer is Peer.MOSQUITTO else linked
+    servers: list[Server] = []
     with ExitStack() as stack:
-        second, port = None, 0
+        for number in range(formation.count, 0, -1):
+            next_port = servers[0].ports[1] if servers else 0
+
+            def configured(ports: tuple[int, ...], number: int = number, next_port: int = next_port) -> str:
+                tls_port = ports[1] if number > 1 else 0
+                place = Place(number=number, port=ports[0], tls_port=tls_port, next_port=next_port)
+                return text(formation, folder, place)
+
+            setting = Setting(text=configured, listeners=2 if number > 1 else 1)
+            servers.insert(0, stack.enter_context(running(formation.peer, setting, core=core)))
         if formation.linked:
-            setting = Setting(text=lambda ports: far(formation, folder, *ports), listeners=2)
-            second = stack.enter_context(running(formation.peer, setting, core=core))
-            port = second.ports[1]
-        setting = Setting(text=lambda ports: near(formation, folder, ports[0], port))
-        first = stack.enter_context(running(formation.peer, setting, core=core))
-        if second is not None:
-            _await_link(first, second)
-        yield first, second
+            _await_link(servers[0], servers[-1])
+        yield servers
 
 
-def _await_link(near: Server, far: Server) -> None:
+def _await_link(first: Server, last: Server) -> None:
     """Publishes until something arrives."""
     deadline = time.monotonic() + START_TIMEOUT
     packet = frames.publish(PROBE, b"", qos=0, packet_id=0, version=VERSION)
     try:
         with ExitStack() as stack:
-            (reader,) = sessions.open_sessions(far.port, ["reader"], version=VERSION, clean=True, stack=stack)
+            (reader,) = sessions.open_sessions(last.port, ["reader"], version=VERSION, clean=True, stack=stack)
             sessions.subscribe(reader, [PROBE], qos=0, version=VERSION)
-            (writer,) = sessions.open_sessions(near.port, ["writer"], version=VERSION, clean=True, stack=stack)
+            (writer,) = sessions.open_sessions(first.port, ["writer"], version=VERSION, clean=True, stack=stack)
             while not select.select([reader], [], [], AGAIN)[0]:
                 if time.monotonic() > deadline:
-                    raise BenchError(f"nothing crosses the link after {START_TIMEOUT:.0f} s{near.last_words()}")
+                    raise BenchError(f"nothing crosses the link after {START_TIMEOUT:.0f} s{first.last_words()}")
                 writer.sendall(packet)
     except (LoadError, OSError) as error:
-        raise BenchError(near.obituary() or far.obituary() or f"the link cannot be tried: {error}") from None
+        raise BenchError(first.obituary() or last.obituary() or f"the link cannot be tried: {error}") from None
 
 
-def near_node(formation: Formation, folder: Path, port: int, far_port: int) -> str:
-    """The node at which everything is published; without a second one it has no link."""
-    if not formation.linked:
-        return _node(formation, f"name: {NEAR}", NEAR, _plain(port, NEAR))
-    shared = ", ".join(f"{{topic: {topic}}}" for topic in formation.topics())
-    return _node(
-        formation,
-        f"name: {NEAR}, {_pair(folder, NEAR)}, ca: {folder}/ca.pem",
-        NEAR,
-        _plain(port, NEAR),
-        f"trust: {{otherwise: degrade, domains: {{{FAR}: {{nodes: [{FAR}]}}}}}}",
-        f'links: [{{from: {NEAR}, to: {FAR}, via: ["mqtts://127.0.0.1:{far_port}"], peer: CN={FAR}, '
-        f"share: [{shared}]}}]",
+def linked(formation: Formation, folder: Path, place: Place) -> str:
+    """A node. They are of one organisation, and so of one domain."""
+    name, lines = place.name, []
+    node, listeners = f"name: {name}, domain: bench", [_plain(place)]
+    if place.next_port:
+        shared = ", ".join(f"{{topic: {topic}}}" for topic in formation.topics())
+        node += f", {_pair(folder, name)}, ca: {folder}/ca.pem"
+        lines.append(
+            f'{{from: {name}, to: {place.next}, via: ["mqtts://127.0.0.1:{place.next_port}"], peer: CN={place.next}, '
+            f"share: [{shared}]}}"
+        )
+    if place.tls_port:
+        listeners.append(
+            f'{{url: "mqtts://127.0.0.1:{place.tls_port}", scope: {name}, {_pair(folder, name)}, '
+            f"client_ca: {folder}/ca.pem, client_cert: required}}"
+        )
+        lines.append(f"{{from: {place.before}, to: {name}, peer: CN={place.before}, direction: out}}")
+    others = ", ".join(named(number) for number in range(1, formation.count + 1) if number != place.number)
+    return "\n".join(
+        (
+            "version: 1",
+            f"node: {{{node}{', data: data' if formation.durable else ''}}}",
+            f"listeners: [{', '.join(listeners)}]",
+            f"scopes: {{{name}: {{}}}}",
+            *([f"trust: {{otherwise: degrade, domains: {{bench: {{nodes: [{others}]}}}}}}"] if lines else []),
+            *([f"links: [{', '.join(lines)}]"] if lines else []),
+            "policies: open",
+            LIMITS,
+            "log: {level: error}",
+            "",
+        )
     )
 
 
-def far_node(formation: Formation, folder: Path, port: int, tls_port: int) -> str:
-    secure = (
-        f'{{url: "mqtts://127.0.0.1:{tls_port}", scope: {FAR}, {_pair(folder, FAR)}, client_ca: {folder}/ca.pem, '
-        "client_cert: required}"
-    )
-    return _node(
-        formation,
-        f"name: {FAR}",
-        FAR,
-        f"{_plain(port, FAR)}, {secure}",
-        f"trust: {{otherwise: degrade, domains: {{{NEAR}: {{nodes: [{NEAR}]}}}}}}",
-        f"links: [{{from: {NEAR}, to: {FAR}, peer: CN={NEAR}, direction: out}}]",
-    )
-
-
-def _node(formation: Formation, node: str, scope: str, listeners: str, *rules: str) -> str:
-    lines = (
-        "version: 1",
-        f"node: {{{node}{', data: data' if formation.durable else ''}}}",
-        f"listeners: [{listeners}]",
-        f"scopes: {{{scope}: {{}}}}",
-        *rules,
-        "policies: open",
-        LIMITS,
-        "log: {level: error}",
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _plain(port: int, scope: str) -> str:
-    return f'{{url: "mqtt://127.0.0.1:{port}", scope: {scope}, anonymous: true}}'
+def _plain(place: Place) -> str:
+    return f'{{url: "mqtt://127.0.0.1:{place.port}", scope: {place.name}, anonymous: true}}'
 
 
 def _pair(folder: Path, name: str) -> str:
     return f"cert: {folder}/{name}.pem, key: {folder}/{name}.key"
 
 
-def near_bridged(formation: Formation, folder: Path, port: int, far_port: int) -> str:
-    """Mosquitto with a bridge, which connects at once and keeps what it owes."""
-    lines = (
-        f"connection {FAR}",
-        f"address 127.0.0.1:{far_port}",
-        f"bridge_cafile {folder}/ca.pem",
-        f"bridge_certfile {folder}/{NEAR}.pem",
-        f"bridge_keyfile {folder}/{NEAR}.key",
-        "cleansession false",
-        "notifications false",
-        "restart_timeout 1",
-        *(f"topic {topic} out 1" for topic in formation.topics()),
-    )
-    return _mosquitto(formation, port, *lines)
-
-
-def far_bridged(formation: Formation, folder: Path, port: int, tls_port: int) -> str:
-    lines = (
-        f"listener {tls_port} 127.0.0.1",
-        f"certfile {folder}/{FAR}.pem",
-        f"keyfile {folder}/{FAR}.key",
-        f"cafile {folder}/ca.pem",
-        "require_certificate true",
-    )
-    return _mosquitto(formation, port, *lines)
-
-
-def _mosquitto(formation: Formation, port: int, *lines: str) -> str:
-    """It runs in its own folder."""
-    return mosquitto_configuration(Setting(durable=formation.durable), port, Path()) + "\n".join(lines) + "\n"
+def bridged(formation: Formation, folder: Path, place: Place) -> str:
+    """Mosquitto, with a bridge that connects at once and keeps what it owes if that is asked for. It runs in its own
+    folder."""
+    text, lines = mosquitto_configuration(Setting(durable=formation.durable), place.port, Path()), []
+    if place.next_port:
+        lines += [
+            f"connection {place.next}",
+            f"address 127.0.0.1:{place.next_port}",
+            f"bridge_cafile {folder}/ca.pem",
+            f"bridge_certfile {folder}/{place.name}.pem",
+            f"bridge_keyfile {folder}/{place.name}.key",
+            f"cleansession {'false' if formation.durable else 'true'}",
+            "notifications false",
+            "restart_timeout 1",
+            *(f"topic {topic} out {int(formation.durable)}" for topic in formation.topics()),
+        ]
+    if place.tls_port:
+        lines += [
+            f"listener {place.tls_port} 127.0.0.1",
+            f"certfile {folder}/{place.name}.pem",
+            f"keyfile {folder}/{place.name}.key",
+            f"cafile {folder}/ca.pem",
+            "require_certificate true",
+        ]
+    return text + "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""The report of `bench links`: what two nodes cost beside one, what each side uses, and who was busy."""
+"""The report of `bench links`: what two nodes cost beside one, what each side uses, chains, and who was busy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bench.harness import figures
 from bench.harness.figures import Spread, spread
 from bench.harness.plot import REFERENCE, SUBJECT, Picture, bars
 from bench.harness.report import Line, Report, Table, not_quiet, numbers, places, show, who_was_busy
+from bench.links import chain_report, in_process
 from bench.links.nodes import SUBSCRIBERS, Formation
 from bench.links.works import ALL, JOBS, LATENCY, LOADS, PARTS, Compared, Findings, named
 from bench.load.job import PAYLOAD, Outcome
@@ -35,11 +36,20 @@ def report(found: Findings) -> Report:
             JUDGEMENT,
         ],
         notes=_notes(found),
-        tables=[_contests(found), _sides(found)],
-        closing=["## Who was busy", "", *who_was_busy(_busy(found), found.disturbance)],
-        files={"": lines, "-rounds": list(_rounds(found))},
-        summary=lines,
-        pictures=[_picture(found)],
+        tables=[_contests(found), _sides(found), _indoors(found), *chain_report.tables(found.chains)],
+        closing=["## Who was busy", "", *who_was_busy(_busy(found), found.disturbance)] if found.outcomes else [],
+        files={
+            "": lines,
+            "-rounds": list(_rounds(found)),
+            "-indoors": list(_indoor_lines(found)),
+            "-chain": list(chain_report.lines(found.chains)),
+        },
+        summary={
+            "loads": lines,
+            "indoors": list(_indoor_lines(found)),
+            "chain": list(chain_report.lines(found.chains)),
+        },
+        pictures=[*_pictures(found), *chain_report.pictures(found.chains)],
         failures=found.failures,
         missed=found.missed,
     )
@@ -78,6 +88,25 @@ def _contests(found: Findings) -> Table:
         ],
         after="\n".join(f"- `{name}`: {PARTS[name]}" for name in found.parts),
     )
+
+
+def _indoors(found: Findings) -> Table:
+    """Without sockets."""
+    return Table(
+        title="Without sockets and TLS: CPU of each side per message, µs",
+        columns=("servers", "near", "far", "both"),
+        lines=[(named(one.formation), show(one.near), show(one.far), show(one.both)) for one in found.indoors],
+        words="What comes in goes out as bytes, in one process: reads of "
+        f"{in_process.BATCH} messages of one publisher, {in_process.TURN} of them in each turn of the loop.",
+    )
+
+
+def _indoor_lines(found: Findings) -> Iterator[Line]:
+    for one in found.indoors:
+        line: Line = {"servers": named(one.formation)}
+        for name, value in (("near_micros", one.near), ("far_micros", one.far), ("both_micros", one.both)):
+            line |= _prefixed(name, value)
+        yield line
 
 
 def near_micros(outcome: Outcome) -> float:
@@ -145,7 +174,8 @@ def _rounds(found: Findings) -> Iterator[Line]:
                 }
 
 
-def _picture(found: Findings) -> Picture:
+def _pictures(found: Findings) -> Iterator[Picture]:
+    """None if nothing of it was measured."""
     shown = [one for one in _measured(found) if one[1] != LATENCY]
     waited = [one for one in _measured(found) if one[1] == LATENCY]
     heights = [max(1.0, 0.5 * len(each) + 0.8) for each in (shown, waited) if each]
@@ -170,7 +200,8 @@ def _picture(found: Findings) -> Picture:
                 label="median latency at 1,000 messages/s, ms",
             )
 
-    return Picture(size=(11, sum(heights) + 0.8), fill=fill, rows=len(heights), heights=heights)
+    if heights:
+        yield Picture(size=(11, sum(heights) + 0.8), fill=fill, rows=len(heights), heights=heights)
 
 
 def _medians(waited: Sequence[tuple[Formation, str, Sequence[Outcome | None]]]) -> list[Spread | None]:

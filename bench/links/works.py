@@ -1,7 +1,8 @@
 """What is measured, and in which order: in each round every formation runs once, freshly started, and takes its loads.
 
 The order of the formations rotates. One hop is what two nodes cost more than one for a message that crosses, both sides
-together: sending on the one, TLS included, and receiving on the other.
+together: sending on the one, TLS included, and receiving on the other. Longer chains are in `chain`, and what a message
+costs without sockets in `in_process`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from bench.harness.figures import Spread, spread
 from bench.harness.generator import TIMEOUT
 from bench.harness.rounds import Plan, loading
 from bench.harness.servers import BenchError, Peer, Server
+from bench.links import chain, in_process
+from bench.links.chain import Chains
+from bench.links.in_process import Indoors
 from bench.links.nodes import SUBSCRIBERS, Formation, certificates, running_all
 from bench.load.job import Job, Outcome, Shape
 
 ENOUGH_ROUNDS = 5
 BATCHED, SINGLY, LATENCY, DURABLE = "batched", "singly", "latency", "durable"
+CHAIN, INDOORS = "chain", "indoors"
 PARTS = {
     BATCHED: "1 publisher, batched, QoS 0, saturated",
     SINGLY: "100 publishers, one message at a time, QoS 0, saturated",
     LATENCY: "100 publishers, 1,000 messages/s, QoS 0",
     DURABLE: "100 publishers, durable QoS 1, saturated, beside Mosquitto's bridge with persistence",
+    CHAIN: "one, three and five nodes in a row at six rates, beside as many Mosquittos with bridges",
+    INDOORS: "as `batched`, without sockets and TLS",
 }
 JOBS = {
     BATCHED: Job(publishers=1, batch=6 * SUBSCRIBERS, subscribers=SUBSCRIBERS),
@@ -37,6 +44,8 @@ ALONE = Formation()
 ALL, HALF, TENTH = (Formation(linked=SUBSCRIBERS // part) for part in (1, 2, 10))
 KEPT = Formation(linked=SUBSCRIBERS, durable=True)
 BRIDGED = Formation(linked=SUBSCRIBERS, durable=True, peer=Peer.MOSQUITTO)
+QUICK_EXTENT = chain.Extent(lengths=(3,), rates=(5_000,))
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
 LOADS: dict[Formation, Sequence[str]] = {
     ALONE: (BATCHED, SINGLY, LATENCY),
     ALL: (BATCHED, SINGLY, LATENCY),
@@ -121,6 +130,8 @@ class Findings:
     machine: dict[str, object]
     parts: Sequence[str]
     outcomes: dict[tuple[Formation, str], list[Outcome | None]] = field(default_factory=dict)
+    chains: Chains = field(default_factory=Chains)
+    indoors: Sequence[Indoors] = ()
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -138,12 +149,17 @@ class Findings:
     @property
     def missed(self) -> list[str]:
         """Names of what has a goal and did not reach it."""
-        return [f"{one.contest.load}: {one.contest.title}" for one in self.compared if one.reached in ("no", "failed")]
+        names = [f"{one.contest.load}: {one.contest.title}" for one in self.compared if one.reached in ("no", "failed")]
+        return names + self.chains.missed
 
     @property
     def disturbance(self) -> float:
         """The most CPU, in cores, that neighbours used in the median round of anything."""
-        sides = map(figures.side, self.outcomes.values())
+        series = [
+            *self.outcomes.values(),
+            *(each for one in self.chains.cells for each in (one.mosquitto, one.tidegate)),
+        ]
+        sides = map(figures.side, series)
         return max((side.foreign.median for side in sides if side.foreign), default=0.0)
 
 
@@ -161,38 +177,62 @@ def formations(parts: Sequence[str]) -> dict[Formation, list[str]]:
     return {one: loads for one, loads in wanted.items() if loads}
 
 
-def count(parts: Sequence[str], plan: Plan) -> int:
+def count(parts: Sequence[str], plan: Plan, *, quick: bool) -> int:
     """How often `before` will be told something."""
-    return plan.rounds * len(formations(parts))
+    found = plan.rounds * len(formations(parts))
+    found += chain.count(plan, _extent(quick)) if CHAIN in parts else 0
+    return found + (INDOORS in parts)
 
 
-def measure(parts: Sequence[str], plan: Plan, before: Callable[[str], None]) -> Findings:
+def _extent(quick: bool) -> chain.Extent:
+    return QUICK_EXTENT if quick else chain.Extent()
+
+
+def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
     """What fails is kept as words, and the rest goes on."""
     found = Findings(plan=plan, machine=machine.describe(), parts=parts)
-    taking = list(formations(parts).items())
+    if INDOORS in parts:
+        found.indoors = _indoors(before, quick)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
         folder = certificates(Path(name))
-        for number in range(plan.rounds):
-            first = number % len(taking)
-            for formation, loads in taking[first:] + taking[:first]:
-                before(f"round {number + 1} of {plan.rounds}: {named(formation)}")
-                outcomes: list[Outcome | None] = []
-                try:
-                    with running_all(formation, folder, core=plan.server_core) as (near, far):
-                        for load in loads:
-                            outcomes.append(_apply(near, far, load, formation, plan))
-                except BenchError as error:
-                    found.failures.append(f"{named(formation)}, round {number + 1}: {error}")
-                    outcomes += [None] * (len(loads) - len(outcomes))
-                for load, outcome in zip(loads, outcomes, strict=True):
-                    found.outcomes.setdefault((formation, load), []).append(outcome)
+        _measure_loads(found, folder, before)
+        if CHAIN in parts:
+            found.chains = chain.measure(plan, folder, before, _extent(quick))
+            found.failures += found.chains.failures
     return found
 
 
-def _apply(near: Server, far: Server | None, load: str, formation: Formation, plan: Plan) -> Outcome:
+def _indoors(before: Callable[[str], None], quick: bool) -> list[Indoors]:
+    taking = [ALONE, ALL, HALF, TENTH]
+    return (
+        in_process.measure(taking, before, QUICK_ROUNDS, QUICK_SECONDS) if quick else in_process.measure(taking, before)
+    )
+
+
+def _measure_loads(found: Findings, folder: Path, before: Callable[[str], None]) -> None:
+    """One node, two nodes and two Mosquittos."""
+    plan, taking = found.plan, list(formations(found.parts).items())
+    for number in range(plan.rounds):
+        first = number % max(1, len(taking))
+        for formation, loads in taking[first:] + taking[:first]:
+            before(f"round {number + 1} of {plan.rounds}: {named(formation)}")
+            outcomes: list[Outcome | None] = []
+            try:
+                with running_all(formation, folder, core=plan.server_core) as servers:
+                    for load in loads:
+                        outcomes.append(_apply(servers, load, formation, plan))
+            except BenchError as error:
+                found.failures.append(f"{named(formation)}, round {number + 1}: {error}")
+                outcomes += [None] * (len(loads) - len(outcomes))
+            for load, outcome in zip(loads, outcomes, strict=True):
+                found.outcomes.setdefault((formation, load), []).append(outcome)
+
+
+def _apply(servers: Sequence[Server], load: str, formation: Formation, plan: Plan) -> Outcome:
     """One measurement, with some of the subscribers at the far node if there is one."""
+    near, *others = servers
     second = {}
-    if far is not None:
+    for far in others:
         second = {"linked": formation.linked, "linked_port": far.port, "linked_server": far.process.pid}
     with loading(near, JOBS[load], plan, **second) as generator:
         return generator.measure(TIMEOUT + plan.duration)

@@ -98,6 +98,7 @@ class Load:
         meter = Meter(
             server=job.server,
             linked=job.linked_server,
+            between=job.between,
             warmup=job.warmup,
             duration=job.duration,
             at_least=self._unseen,
@@ -148,6 +149,7 @@ class Load:
             each=each,
             backlog=backlog,
             hold_back=job.patient,
+            naps=job.naps,
         )
         self._sent += seen.sent
         if job.trace:

@@ -74,6 +74,8 @@ class Job:
     listens on `linked_port`, whose process is `linked_server`."""
     linked_port: int = 0
     linked_server: int = 0
+    between: tuple[int, ...] = ()
+    """Processes of the servers between these two."""
     arrives: str = ""
     """The first level of every topic as it arrives, of the same length, if the server renames it."""
     more: int = 1
@@ -83,6 +85,8 @@ class Job:
     """The server makes another payload, of the same length."""
     patient: bool = False
     """Open loops: payloads may change, so nothing is timed; a server that is behind is sent no more for a while."""
+    naps: bool = False
+    """Open loops: sleeps while nothing is to be sent, instead of spinning, because servers may have its core."""
     connections: int = 0
     speaks: bool = False
     """Each of these connections has published one message, which nobody receives."""
@@ -99,7 +103,10 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         fields = json.loads(text)
-        return cls(**fields | {"shape": Shape(fields["shape"]), "shown": tuple(fields["shown"])})
+        return cls(
+            **fields
+            | {"shape": Shape(fields["shape"]), "shown": tuple(fields["shown"]), "between": tuple(fields["between"])}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +116,9 @@ class Outcome:
     messages: int = 0
     seconds: float = 0.0
     server_cpu: float = 0.0
-    """Of both, if a second server is linked with the first."""
+    """Of all, if further servers are linked with the first."""
     linked_cpu: float = 0.0
-    """The part of it that the second server used."""
+    """The part of it that the second or last server used."""
     load_cpu: float = 0.0
     working: float = 0.0
     """Open loops spin: the time of the turns that had work to do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,9 +27,9 @@ class Mark:
     steal: float
 
 
-def mark(server: int, delivered: int, linked: int = 0) -> Mark:
+def mark(server: int, delivered: int, linked: int = 0, between: Sequence[int] = ()) -> Mark:
     try:
-        server_cpu = procfs.family_seconds(server)
+        server_cpu = procfs.family_seconds(server) + sum(map(procfs.family_seconds, between))
         linked_cpu = procfs.family_seconds(linked) if linked else 0.0
     except (FileNotFoundError, ProcessLookupError):
         raise LoadError("the server process is gone") from None
@@ -52,6 +52,7 @@ class Meter:
     """
 
     __slots__ = (
+        "_between",
         "_deadline",
         "_duration",
         "_enough",
@@ -65,9 +66,18 @@ class Meter:
     )
 
     def __init__(
-        self, *, server: int, warmup: float, duration: float, at_least: int, linked: int = 0, fewest: int = 0
+        self,
+        *,
+        server: int,
+        warmup: float,
+        duration: float,
+        at_least: int,
+        linked: int = 0,
+        between: Sequence[int] = (),
+        fewest: int = 0,
     ) -> None:
         self._server = server
+        self._between = between
         self._fewest = fewest
         self._linked = linked
         self._duration = duration
@@ -94,7 +104,7 @@ class Meter:
         if self.begin is None:
             if delivered < self._enough:
                 return True
-            self.begin = mark(self._server, delivered, self._linked)
+            self.begin = mark(self._server, delivered, self._linked, self._between)
             self._deadline = self.begin.at + self._duration
             if self.on_begin is not None:
                 self.on_begin()
@@ -102,7 +112,7 @@ class Meter:
         if self.end is None:
             if delivered - self.begin.delivered < self._fewest and now < self._deadline + LONGER and not self._stopped:
                 return True
-            self.end = mark(self._server, delivered, self._linked)
+            self.end = mark(self._server, delivered, self._linked, self._between)
         return False
 
     def outcome(self, **more: Any) -> Outcome:

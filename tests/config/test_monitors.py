@@ -9,7 +9,7 @@ import pytest
 from config.test_json_schema import accepts
 from tidegate.config import Config, ConfigErrors, parse, schema
 from tidegate.config.tree import compose
-from tidegate.monitor import Direction, Each, analysis
+from tidegate.monitor import Direction, Each, Suppressed, analysis
 from tidegate.monitor.automaton import Automaton
 from tidegate.monitor.chain import Chain
 
@@ -82,11 +82,12 @@ def test_everything_that_can_be_written() -> None:
     ]
     door = monitors.by_id["door"]
     assert isinstance(door.monitor, Automaton)
-    assert (door.link, door.scope, door.each, door.refuses) == (("scope:home", "client:lock"), None, Each.LINK, False)
+    assert (door.link, door.scope, door.each) == (("scope:home", "client:lock"), None, Each.LINK)
+    assert door.suppressed is Suppressed.ACCEPT
     calm = monitors.by_id["calm"]
     assert (calm.link, calm.scope, calm.direction, calm.each) == (None, "home", Direction.IM_PUB, Each.CLIENT)
     assert monitors.by_id["names"].link == ("scope:home", "client:x")
-    assert (monitors.by_id["allowed"].refuses, monitors.by_id["half"].default) == (True, True)
+    assert (monitors.by_id["allowed"].suppressed, monitors.by_id["half"].default) == (Suppressed.REFUSE, True)
     assert monitors.by_id["door-by-hand"].link == ("client:lock", "scope:home")
     assert isinstance(monitors.by_id["every"].monitor, Chain)
     assert monitors.by_id["every"].monitor.reads == {"s.user"}

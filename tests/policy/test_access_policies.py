@@ -16,9 +16,9 @@ from policy.written import policy_of
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy.access_policies import Action, Combining, Effect, Policies, Policy
+from tidegate.policy.outcome import Permit, Refuse, Undecided
 from tidegate.policy.selector import terms_of
 from tidegate.policy.subject import Subject, attributes_of
-from tidegate.policy.verdict import Permit, Refuse, Undecided
 from tidegate.predicate import UNKNOWN, PredicateError, PredicateFailed, compile
 
 READ, WRITE = Action.READ, Action.WRITE

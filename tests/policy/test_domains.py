@@ -15,10 +15,10 @@ from tidegate.errors import MalformedPacket
 from tidegate.policy import Action, Policies, Row, Selector, Table, View, Views
 from tidegate.policy.brokering import Assignment, Brokering, Types
 from tidegate.policy.domains import MAX_NAMES, Domain, shown
+from tidegate.policy.outcome import Permit, Refuse
 from tidegate.policy.preferences import Granted, Preferences
 from tidegate.policy.selector import ANYONE, terms_of
 from tidegate.policy.subject import attributes_of
-from tidegate.policy.verdict import Permit, Refuse
 
 THERE = "remotegym"
 theirs = replace(alice, domain=THERE, groups=("yoga",), attributes={"enrolled": ["ts1"], "shift": "08:00-14:00"})

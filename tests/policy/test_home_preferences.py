@@ -13,7 +13,8 @@ from policy.people import HOME
 from policy.written import preference_of
 from tidegate.errors import MalformedPacket
 from tidegate.policy import Preferences, Subject
-from tidegate.policy.home_preferences import HomePreferences, OwnerNumber, TravellingPreferences, newest
+from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
+from tidegate.policy.preference_numbers import OwnerNumber, newest
 from tidegate.policy.preference_sets import UNNUMBERED, read, verified
 
 IDS = {"mary": "m1", "bob": "b1"}

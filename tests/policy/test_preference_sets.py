@@ -16,6 +16,8 @@ from policy.people import HOME, alice, bob
 from policy.written import preference_of
 from tidegate.bounded import Bounded
 from tidegate.errors import MalformedPacket
+from tidegate.policy.outcome import Refuse
+from tidegate.policy.preference_numbers import next_number
 from tidegate.policy.preference_sets import (
     EVICTED,
     MAX,
@@ -25,7 +27,6 @@ from tidegate.policy.preference_sets import (
     ForeignPreferences,
     Offer,
     PreferenceSet,
-    next_number,
     owner_id,
     read,
     set_of,
@@ -33,7 +34,6 @@ from tidegate.policy.preference_sets import (
     verified,
 )
 from tidegate.policy.preferences import Granted, Preferences
-from tidegate.policy.verdict import Refuse
 
 OURS = frozenset({"here", "once"})
 SECRETS = {b"home node": (b"k1", HOME), b"other node": (b"k2", "othergym")}

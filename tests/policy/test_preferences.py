@@ -14,9 +14,9 @@ from policy.people import HOME, Person, alice, bob, john, mary
 from policy.written import preference_of
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
+from tidegate.policy.outcome import Refuse
 from tidegate.policy.preferences import Granted, Preference, Preferences, Undecided
 from tidegate.policy.subject import attributes_of
-from tidegate.policy.verdict import Refuse
 from tidegate.policy.views import ALL, NOTHING, View
 from tidegate.predicate import PredicateFailed, compile
 

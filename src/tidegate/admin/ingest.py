@@ -31,7 +31,7 @@ from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
-from tidegate.authentication.capabilities import HttpRequest
+from tidegate.authentication.presented_capabilities import HttpRequest
 from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.config.sources import Unregistered

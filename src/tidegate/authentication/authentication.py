@@ -6,7 +6,7 @@ nobody is known at all (no `directory.users`) does an anonymous listener take wh
 and then it is as nobody in particular.
 
 A capability is shown beside other credentials, and must then be for the same person and client, or instead of any
-(`capabilities`). One that is wrong refuses the connection, whatever else is right.
+(`presented_capabilities`). One that is wrong refuses the connection, whatever else is right.
 
 A user who registered without an administrator chose the name freely. So nothing but that user's own password speaks
 for it: a certificate of that name is a certificate, and a capability or a method that says so is refused. The other way
@@ -24,10 +24,10 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import capabilities
-from tidegate.authentication.capabilities import NEEDED, refusal
+from tidegate.authentication import presented_capabilities
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
+from tidegate.authentication.presented_capabilities import NEEDED, refusal
 from tidegate.config import Config
 from tidegate.config.directory import self_registered
 from tidegate.errors import ConfigError
@@ -78,7 +78,7 @@ class Authentication:
         self,
         config: Config,
         passwords: Passwords,
-        register: capabilities.Register | None = None,
+        register: presented_capabilities.Register | None = None,
         accepts: Accepts | None = None,
         identities: Identities | None = None,
         revocation: Revocation | None = None,
@@ -92,7 +92,7 @@ class Authentication:
         self.users = config.directory.users
         self.built = config.built
         self.accepts = accepts
-        self._register = register or capabilities.Register()
+        self._register = register or presented_capabilities.Register()
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
@@ -109,7 +109,7 @@ class Authentication:
         anonymous = bool(getattr(connection.listener, "anonymous", False))
         users = self.users
         name = packet.username
-        token = capabilities.token_in(packet, self.accepts)
+        token = presented_capabilities.token_in(packet, self.accepts)
         if isinstance(token, Refused):
             answer(token)
         elif token is not None and token.password:
@@ -271,7 +271,7 @@ class Authentication:
         self,
         connection: Connection,
         packet: Connect,
-        token: capabilities.Token | None,
+        token: presented_capabilities.Token | None,
         transport: Transport,
         principal: str | None = None,
         user: str | None = None,
@@ -285,14 +285,16 @@ class Authentication:
         capability: Capability | None = None
         if token is not None:
             name = self._certificate_name(connection)
-            found = capabilities.capability_of(connection, packet, token.text, self.accepts, self._register, name)
+            found = presented_capabilities.capability_of(
+                connection, packet, token.text, self.accepts, self._register, name
+            )
             if isinstance(found, Refused):
                 return replace(found, reason=Reason.BAD_USER_NAME_OR_PASSWORD) if token.password else found
             capability = found
             if principal is None or (capability.user is not None and user is None):
                 if capability.user is not None and self._self_registered(capability.user):
                     return self._taken(capability.user)
-                principal, user, certified = capabilities.principal_of(capability), capability.user, False
+                principal, user, certified = presented_capabilities.principal_of(capability), capability.user, False
         elif self.accepts is not None and self.accepts.required:
             return NEEDED
         identity = self._identity(principal or ANONYMOUS, user, packet.client_id, transport, capability)
@@ -302,19 +304,19 @@ class Authentication:
         transport = self._transport(connection)
         return None if isinstance(transport, Refused) else _certified_name(connection, transport)
 
-    def capability_of(self, request: capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
+    def capability_of(self, request: presented_capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
         """What a user shows who asks for a topic key over HTTP; None: nothing, and nothing is needed."""
-        return capabilities.capability_of_request(request, self.accepts, self._register, site)
+        return presented_capabilities.capability_of_request(request, self.accepts, self._register, site)
 
     # -- enhanced authentication -----------------------------------------------------------------------------------
 
     def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
-        token = capabilities.token_in(packet, self.accepts)
+        token = presented_capabilities.token_in(packet, self.accepts)
         if token is not None:
             return _NoExchange(token if isinstance(token, Refused) else refusal("it is shown beside another method"))
         if method == METHOD and self.accepts is not None:
             name = partial(self._certificate_name, connection)
-            return capabilities.Challenge(self.accepts, self._register, connection, packet, name)
+            return presented_capabilities.Challenge(self.accepts, self._register, connection, packet, name)
         factory = self._methods.get(method)
         return None if factory is None else factory(connection, packet)
 

@@ -1,9 +1,8 @@
 """Brokering in the configuration: types of links, which may follow which, interfaces, and the presets.
 
 What would let nothing pass and look as if somebody had meant it is refused: a type that occurs in no pair, a label
-without a place in the order, a link between scopes without a type. The preset `rbac` is expanded to two scopes for each
-role around a bus; a device has exactly one role, and no role receives what it publishes. Filters of interfaces and of
-roles are monitors like any other, with ids that the node gives (`generated_monitors`).
+without a place in the order, a link between scopes without a type. The preset `rbac` is in `rbac`, `interface` in
+`interfaces`; the filters of both are monitors like any other, with ids that the node gives (`generated_monitors`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Final, assert_never
 
 from pydantic import Field, ValidationInfo, WithJsonSchema
 
-from tidegate import topics
-from tidegate.config.links import SCOPE, DirectedLink, LinkName, directed_links, no_link
+from tidegate.config import interfaces, rbac
+from tidegate.config.links import DirectedLink, LinkName, directed_links, no_link
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import RULES, Filter, Subject, entries
-from tidegate.config.problems import PLAIN_NAME, DocumentPath, Finding, remedy, requires, unknown
-from tidegate.config.section import CheckedSection, Name, OneOrList, Section, as_tuple, listed
+from tidegate.config.policies import RULES, Subject, entries
+from tidegate.config.problems import DocumentPath, Finding, remedy, requires
+from tidegate.config.section import CheckedSection, Name, OneOrList, Section
 from tidegate.errors import ConfigError
 from tidegate.monitor import Attachment
-from tidegate.monitor.library import Filter as FilterMachine
 from tidegate.policy import brokering
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.scopes import Way
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 MAX_TYPES: Final = 256
 """Of a partial order all pairs are kept."""
-PUB, SUB = ".pub", ".sub"
-"""How the scopes of a role end, in which its members publish and from which they receive."""
 
 
 class Preset(StrEnum):
@@ -47,13 +43,12 @@ class Preset(StrEnum):
 
 _PAIRS: Final[Mapping[Preset | None, brokering.Pairs]] = {
     Preset.COMPONENT: frozenset((("up", "up"), ("up", "down"), ("down", "down"))),
-    # scopes, RBAC-BP-3
-    Preset.RBAC: frozenset((("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown"))),
+    Preset.RBAC: rbac.PAIRS,
 }
 """Presets that know which types may follow which."""
 _CLIENT_TYPES: Final[Mapping[Preset | None, brokering.Types]] = {
     Preset.COMPONENT: brokering.Types(inward="up", outward="down"),
-    Preset.RBAC: brokering.Types(inward="DevUp", outward="DevDown"),
+    Preset.RBAC: rbac.CLIENT_TYPES,
 }
 _ONLY: Final = {"labels": Preset.BLP, "order": Preset.BLP, "bus": Preset.RBAC, "roles": Preset.RBAC}
 """Keys that only one preset knows."""
@@ -64,13 +59,6 @@ TypeName = Annotated[
     requires(
         lambda name: name not in brokering.RESERVED,
         "is `{written}`, which the node calls links without a type; choose another name",
-    ),
-]
-RoleName = Annotated[
-    str,
-    requires(
-        lambda name: PLAIN_NAME.fullmatch(f"{name}{PUB}"),
-        f"becomes the name of scopes; write at most {64 - len(PUB)} letters, digits, `.`, `_` and `-`",
     ),
 ]
 Pair = Annotated[
@@ -124,43 +112,6 @@ class Assignment(Ends, CheckedSection):
                     yield (key,), "has no effect beside `link`, which has one `type`; remove one of the two"
 
 
-class Interface(CheckedSection):
-    """What a scope tells one of its parents, and takes from it: a filter on each of the two links."""
-
-    scope: str
-    """The scope."""
-    parent: str
-    """Its parent."""
-    exports: tuple[Filter, ...] | None = Field(default=None, alias="export")
-    """Topic filters: what the scope tells the parent. Empty: nothing. Default: everything."""
-    imports: tuple[Filter, ...] | None = Field(default=None, alias="import")
-    """Topic filters: what the scope takes from the parent. Empty: nothing. Default: everything."""
-
-    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        if self.exports is None and self.imports is None:
-            yield (), "keeps nothing back; add `export` or `import`"
-
-
-class Rights(CheckedSection):
-    """What the members of a role may do."""
-
-    pub: tuple[Filter, ...] = ()
-    """Topic filters: what they may publish."""
-    sub: tuple[Filter, ...] = ()
-    """Topic filters: what they may receive. Nothing of it may be among what they publish."""
-
-    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        parser = Parser()
-        how = "a role cannot receive what it publishes; make one of the two narrower, or make two roles"
-        for index, pub in enumerate(self.pub):
-            for sub in self.sub:
-                # scopes, 3.4.3: members are joined with the bus by two ways, and would receive what they publish
-                if topics.overlaps(parser.filter(pub), parser.filter(sub)):
-                    yield ("pub", index), f"is `{pub}`, which overlaps `{sub}` of `sub`, and {how}"
-        if not self.pub and not self.sub:
-            yield (), "may do nothing; add `pub` or `sub`"
-
-
 class Brokering(CheckedSection):
     """Over which links a message may leave, by the types of the links."""
 
@@ -179,14 +130,14 @@ class Brokering(CheckedSection):
     bus: Name | None = None
     """With `rbac`: the scope that clients connect to, and the only one that is written. Each role has two more,
     `ROLE.pub` and `ROLE.sub`, which are linked with it; clients are placed there by their role."""
-    roles: Mapping[RoleName, Rights] | None = Field(default=None, min_length=1)
+    roles: Mapping[rbac.RoleName, rbac.Rights] | None = Field(default=None, min_length=1)
     """With `rbac`: the roles of the directory that may connect, and their rights. Whoever connects has exactly one."""
     assign: tuple[Assignment, ...] = ()
     """Which links have which types. With `component` only for links between scopes that are not parent and child."""
     default: Default = Field(default_factory=Default)
     """Types of all other links. Clients' links without a type let nothing pass; with `blp`, clients without labels
     cannot connect. A link between scopes must have a type."""
-    interface: OneOrList[Interface] = ()
+    interface: OneOrList[interfaces.Interface] = ()
     """What scopes tell their parents and take from them, one or a list: short for monitors that are filters."""
 
     def _problems(self, info: ValidationInfo) -> list[Finding]:
@@ -199,7 +150,7 @@ class Brokering(CheckedSection):
     @property
     def expanded(self) -> dict[str, tuple[str, str]]:
         """With `rbac`: the two scopes of each role."""
-        return {role: (f"{role}{PUB}", f"{role}{SUB}") for role in self.roles or ()}
+        return rbac.expanded(self.roles or ())
 
     @property
     def otherwise(self) -> brokering.Types:
@@ -317,9 +268,7 @@ def _type(section: Brokering, assigned: dict[str, str | None], joint: DirectedLi
         case Preset.COMPONENT:
             return assigned.get(joint.name) if joint.way is Way.ACROSS else joint.way.value
         case Preset.RBAC:
-            # scopes, RBAC-BP-2
-            role = joint.source if joint.way is Way.UP else joint.target
-            return f"{'Pub' if role.endswith(PUB) else 'Sub'}{joint.way.value.title()}"
+            return rbac.link_type(joint)
         case Preset.BLP:
             return assigned.get(joint.name, section.default.link)
         case Preset.OPEN | None:
@@ -330,33 +279,16 @@ def _type(section: Brokering, assigned: dict[str, str | None], joint: DirectedLi
 
 def generated_monitors(config: Config, parser: Parser) -> Iterator[Attachment]:
     """The filters of interfaces, then those of roles: on links between scopes, and not written as monitors."""
-    section = config.brokering
-
-    def filtering(id: str, source: str, target: str, filters: tuple[str, ...], *, takes: bool = False) -> Attachment:
-        # what a scope does not take is not denied: it goes elsewhere
-        monitor = FilterMachine(list(map(parser.filter, filters)))
-        link = (f"{SCOPE}{source}", f"{SCOPE}{target}")
-        return Attachment(id=id, monitor=monitor, link=link, made=True, silent=takes)
-
-    for index, interface in enumerate(as_tuple(section.interface)):
-        id, scope, parent = f"interface[{index}]", interface.scope, interface.parent
-        if (filters := interface.exports) is not None:
-            yield filtering(f"{id}.export", scope, parent, filters)
-        if (filters := interface.imports) is not None:
-            yield filtering(f"{id}.import", parent, scope, filters, takes=True)
-    bus = section.bus or ""
-    for role, rights in (section.roles or {}).items():
-        publishing, receiving = section.expanded[role]
-        yield filtering(f"rbac.{role}.pub", publishing, bus, rights.pub)
-        yield filtering(f"rbac.{role}.sub", bus, receiving, rights.sub, takes=True)
+    yield from interfaces.filters(config, parser)
+    yield from rbac.filters(config, parser)
 
 
 def problems(config: Config) -> Iterator[Finding]:
     """Types, interfaces and roles that do not fit the scopes and links."""
     yield from _assigned(config)
     yield from _untyped(config)
-    yield from _interfaces(config)
-    yield from _several_roles(config)
+    yield from interfaces.problems(config)
+    yield from rbac.role_problems(config)
     yield from _taken(config)
 
 
@@ -391,22 +323,6 @@ def _untyped(config: Config) -> Iterator[Finding]:
         yield at, f"has no type for {untyped}, so nothing would pass there; {how}"
 
 
-def _interfaces(config: Config) -> Iterator[Finding]:
-    seen: set[tuple[str, str]] = set()
-    for index, interface in listed(config.brokering.interface):
-        path: DocumentPath = ("brokering", "interface", *index)
-        name, parent = interface.scope, interface.parent
-        scope = config.scopes.get(name)
-        if scope is None:
-            yield (*path, "scope"), unknown("scope", name, config.scopes, "scopes")
-        elif parent not in scope.parents:
-            how = remedy(parent, scope.parents, f"add it to `scopes.{name}.parents`")
-            yield (*path, "parent"), f"is `{parent}`, which is no parent of `{name}`; {how}"
-        elif (name, parent) in seen:
-            yield path, f"is a second one for `{name}` and `{parent}`; make one of the two"
-        seen.add((name, parent))
-
-
 def _taken(config: Config) -> Iterator[Finding]:
     generated = {monitor.id for monitor in generated_monitors(config, Parser())}
     for section in RULES if generated else ():
@@ -414,46 +330,3 @@ def _taken(config: Config) -> Iterator[Finding]:
             if entry.id in generated:
                 text = f"is `{entry.id}`, which the node calls one of its own filters; choose another id"
                 yield (section, index, "id"), text
-
-
-# -- rbac ------------------------------------------------------------------------------------------------------------
-
-
-def rbac_problems(config: Config) -> Iterator[Finding]:
-    """Sections beside a bus and its roles, which make all scopes and links themselves."""
-    bus = config.brokering.bus
-    if config.brokering.preset is not Preset.RBAC:
-        return
-    if bus not in config.scopes:
-        yield ("brokering", "bus"), unknown("scope", str(bus), config.scopes, "scopes")
-        return
-    for role, scopes in config.brokering.expanded.items():
-        if bus in scopes:
-            yield ("brokering", "roles", role), f"has the scope `{bus}`, which is the bus; rename one of the two"
-    for name, scope in config.scopes.items():
-        if name != bus:
-            text = f"cannot stand beside `preset: rbac`, which makes all scopes but the bus `{bus}`; remove it"
-            yield ("scopes", name), text
-        elif scope.parents:
-            yield ("scopes", name, "parents"), "cannot stand beside `preset: rbac`: the bus has no parents; remove it"
-    if config.links:
-        yield ("links",), "cannot stand beside `preset: rbac`, which makes all links; remove it"
-
-
-def _several_roles(config: Config) -> Iterator[Finding]:
-    """Directory entries that would have to be at two places (scopes, 3.4.3: exactly one role for each device)."""
-
-    def problem(roles: tuple[str, ...], whose: str = "") -> str:
-        several = [f"`{role}`" for role in dict.fromkeys(roles) if role in (config.brokering.roles or ())]
-        text = f"has {' and '.join(several)}{whose}, and `preset: rbac` allows one of these; remove the others"
-        return text if len(several) > 1 else ""
-
-    users = config.directory.users
-    refused = {name: text for name, user in users.items() if (text := problem(user.roles))}
-    for name, text in refused.items():
-        yield ("directory", "users", name, "roles"), text
-    for name, client in config.directory.clients.items():
-        owner = None if client.user is None else users.get(client.user)
-        inherited, whose = ((), "") if owner is None else (owner.roles, f" with those of `{client.user}`")
-        if client.user not in refused and (text := problem((*inherited, *client.roles), whose)):
-            yield ("directory", "clients", name, "roles"), text

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from tidegate import policy
-from tidegate.config import keys
+from tidegate.config import protected_topics
 from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
@@ -145,7 +145,7 @@ class _Builder:
         environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
-        conflicts = keys.conflicts(config, written(policies), preferences, views, monitors)
+        conflicts = protected_topics.conflicts(config, written(policies), preferences, views, monitors)
         if problems := [config.location(*path).problem(text) for path, text in conflicts]:
             raise ConfigErrors(problems)
         digest = _digest(config, accepted, capabilities)

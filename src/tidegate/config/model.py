@@ -40,6 +40,7 @@ from tidegate.config import (
     listeners,
     monitors,
     pipeline,
+    rbac,
     references,
     sources,
 )
@@ -374,7 +375,7 @@ class Config(CheckedSection):
         )
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        layout = [*links.problems(self), *brokering.rbac_problems(self)]
+        layout = [*links.problems(self), *rbac.layout_problems(self)]
         yield from (*listeners.problems(self), *directory.problems(self), *repeated_ids(self))
         yield from (*administration.problems(self), *sources.problems(self), *layout)
         yield from pipeline.problems(self)

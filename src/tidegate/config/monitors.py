@@ -467,7 +467,7 @@ class Monitor(CheckedSection):
             direction=self.direction,
             each=self.each,
             default=self.default,
-            refuses=self.suppressed is Suppressed.REFUSE,
+            suppressed=self.suppressed,
             renames=self.makes,
         )
 

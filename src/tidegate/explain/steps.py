@@ -24,7 +24,7 @@ from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, RELAXED, Demand, Policy, Table, View
 from tidegate.policy.brokering import UNTYPED, exempt
 from tidegate.policy.demands import effective_demand, unknown_name
-from tidegate.policy.verdict import Outcome, outcome
+from tidegate.policy.outcome import Outcome, outcome
 from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed
 from tidegate.session import Message, Subject
 

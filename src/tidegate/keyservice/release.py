@@ -21,7 +21,7 @@ import orjson
 import structlog
 
 from tidegate.audit.auditor import Auditor
-from tidegate.authentication.capabilities import RULE, HttpRequest
+from tidegate.authentication.presented_capabilities import RULE, HttpRequest
 from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError

@@ -8,10 +8,11 @@ transitions, `sequence` the language of `only`, `after` and `reset`, `rate_dedup
 
 from __future__ import annotations
 
-from tidegate.monitor.attachment import Attachment, Direction, Each, Monitors, Suppressed
+from tidegate.monitor.attachment import Attachment, Direction, Each, Monitors
 from tidegate.monitor.event import NO_SCENE, Event, State
 from tidegate.monitor.instance import Instance, Laden, ModeCounts, ModeRevision, calm_modes
 from tidegate.monitor.machine import MAX_OUTPUTS, Edge, Graph, Machine, Monitor, MonitorFailed, checked
+from tidegate.monitor.suppressed import Suppressed
 
 __all__ = [
     "MAX_OUTPUTS",

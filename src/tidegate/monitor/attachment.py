@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate.monitor.machine import Machine
+from tidegate.monitor.suppressed import Suppressed
 
 
 class Direction(StrEnum):
@@ -47,13 +48,6 @@ class Each(StrEnum):
     SCOPE = "scope"
 
 
-class Suppressed(StrEnum):
-    """What an MQTT 5 publisher is told of a suppressed publish: 0x10, or 0x87."""
-
-    ACCEPT = "accept"
-    REFUSE = "refuse"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """A monitor, and where it acts."""
@@ -71,8 +65,8 @@ class Attachment:
     each: Each = Each.LINK
     default: bool = False
     """It acts only where no other does."""
-    refuses: bool = False
-    """MQTT 5 acknowledges what it suppressed with 0x87, otherwise with 0x10."""
+    suppressed: Suppressed = Suppressed.ACCEPT
+    """What the publisher of an event is told that it suppresses."""
     made: bool = False
     """It is a filter that nobody has written as a monitor: it is decided with the plan."""
     silent: bool = False

@@ -21,7 +21,7 @@ from typing import Final
 from tidegate.addresses import network
 from tidegate.net.endpoint import Endpoint
 from tidegate.session import Bucket, Site
-from tidegate.session.packet_costs import OPEN, TLS, FairQueue, Payer
+from tidegate.session.packet_costs import OPEN, TLS, Payer, TurnOrder
 
 SOON: Final = 0.001  # seconds: the time to a token may be too short to be added to a clock
 
@@ -55,7 +55,7 @@ class Admission:
         self._endpoint = endpoint
         self._site = site
         self._open = open
-        self._stalled = FairQueue()  # addresses for which there is no token of `connect_rate`, or no handshake
+        self._stalled = TurnOrder()  # addresses for which there is no token of `connect_rate`, or no handshake
         self._bucket: Bucket | None = None
         self._ticking = False  # a timer runs for the next token
         self._closed = False

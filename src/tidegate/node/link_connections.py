@@ -13,6 +13,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 ENVELOPE: Final = 64 * 1024  # bytes that a message may have more than a client could send
 LARGEST: Final = 2**20  # bytes of a packet, without a listener
+log = structlog.get_logger("tidegate.link")
+
 _BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error")
 
 
@@ -50,6 +54,7 @@ class LinkConnections:
         links = self._node.realm.node_links
         links.on_change.append(self._changed)
         links.answerer = self.explanations.answer
+        links.on_end.append(self._ended)
         self._arrange()
 
     async def close(self) -> None:
@@ -64,6 +69,12 @@ class LinkConnections:
     def _changed(self) -> None:
         """The rules are being changed, or what is trusted: when that is done, so are the connections."""
         self._node.loop.call_soon(self._node.turns.guarded, self._arrange)
+
+    def _ended(self, name: str, owed: int) -> None:
+        """A link is gone from the rules, and its queue with it."""
+        log.info("link removed", link=name, dropped=owed)
+        what = f"link {name}: {owed} messages that were owed over it are dropped"
+        self._node.audit.changed(self._node.audit.version, what, action="remove")
 
     def _arrange(self) -> None:
         ends = {} if self._stopping else self._node.realm.node_links.ends
@@ -103,9 +114,12 @@ class LinkConnections:
         if connection is None:
             return
         found = self._peer(connection, end.link.peer)
-        if found == end.peer:
+        same = end.agreed == end.link.directions
+        if found == end.peer and same:
             return
-        reason, text = Reason.ADMINISTRATIVE_ACTION, "the level of this connection has changed"
+        # both ends open it anew, and carry what is retained as it crosses now
+        what = "the level of this connection" if same else "what crosses this link"
+        reason, text = Reason.ADMINISTRATIVE_ACTION, f"{what} has changed"
         if isinstance(found, Refused):
             reason, text = Reason.NOT_AUTHORIZED, found.text
         dialer = self.dialers.get(end.link.name)

@@ -33,10 +33,10 @@ from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
-from tidegate.authentication.capabilities import Register
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
+from tidegate.authentication.presented_capabilities import Register
 from tidegate.config import Config, OverlayDocument, read_source
 from tidegate.config.load import exposed_files, free_configs
 from tidegate.config.references import mention
@@ -53,7 +53,7 @@ from tidegate.node.listeners import Listeners, endpoint
 from tidegate.node.monitor_commands import MonitorCommands
 from tidegate.node.orphaned_state import OrphanedState
 from tidegate.node.pipeline import Pipeline
-from tidegate.node.preferences_abroad import PreferencesAbroad
+from tidegate.node.preference_signatures import PreferenceSignatures
 from tidegate.node.readiness import Readiness
 from tidegate.node.revocation import ReadRevocation, RevocationWatch, read_revocation
 from tidegate.node.statistics import Publisher, StatusCommands, bounds, numbers
@@ -63,8 +63,8 @@ from tidegate.policy.capability import Accepts
 from tidegate.policy.identities import USER
 from tidegate.scope import Realm, Scope
 from tidegate.scope.link_control import ROOM as TOLD
-from tidegate.scope.publisher_rules import ROOM
 from tidegate.scope.seen_ids import ROOM as SEEN_IDS
+from tidegate.scope.stored_publisher_rules import ROOM
 from tidegate.session import Connection, Message, Origin, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
 from tidegate.store.journal import INGEST
@@ -116,7 +116,7 @@ class Node:
         self.stopping = False
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
-        self._preferences: PreferencesAbroad
+        self._preferences: PreferenceSignatures
         self.changing = asyncio.Lock()
         self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
         self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
@@ -204,7 +204,7 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
-        self._preferences = PreferencesAbroad(self, records)
+        self._preferences = PreferenceSignatures(self, records)
         await self._preferences.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():

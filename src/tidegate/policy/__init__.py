@@ -11,12 +11,12 @@ from tidegate.policy.demands import RELAXED, Demand
 from tidegate.policy.directory import Directory, Entry
 from tidegate.policy.environment import Environment, Moment
 from tidegate.policy.levels import ORDER, Levels, Transport, ranking
+from tidegate.policy.outcome import DEFAULT, Permit, Refuse, Undecided
 from tidegate.policy.preferences import Applicable, Granted, Preference, Preferences
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.subject import BUILT_IN, Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.template import Template, plain_filter
 from tidegate.policy.trust import By, Close, Otherwise, Trust, judged
-from tidegate.policy.verdict import DEFAULT, Permit, Refuse, Undecided
 from tidegate.policy.views import ALL, NOTHING, Row, Table, View, Views
 
 __all__ = [

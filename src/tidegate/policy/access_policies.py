@@ -26,10 +26,10 @@ from tidegate.bounded import Bounded
 from tidegate.errors import ConfigError
 from tidegate.policy.domains import NO_DOMAINS, Domains
 from tidegate.policy.index import FilterIndex
+from tidegate.policy.outcome import DEFAULT, Answer, Outcome, Permit, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.selector import Selector, Term, Terms, names_needed, terms_of
 from tidegate.policy.subject import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.template import Template
-from tidegate.policy.verdict import DEFAULT, Answer, Outcome, Permit, Refuse, Undecided, outcome, partial_outcome
 from tidegate.predicate import Env, Predicate, PredicateFailed
 
 

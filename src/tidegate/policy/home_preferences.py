@@ -1,8 +1,5 @@
 """The sets of the owners of this domain, with their numbers, as they go to other nodes (`preference_sets`).
 
-The number of a set changes when what it says changes, and never goes back: `OwnerNumber` is what has to be kept of it.
-An owner who never had any preference has the number 0, and needs no set.
-
 Invariants
 - An owner whose preferences have no number, because it could not be kept, travels with one that no set has: nobody
   elsewhere receives the message.
@@ -11,41 +8,14 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from tidegate.policy.preference_sets import (
-    NAMED,
-    UNNUMBERED,
-    PreferenceSet,
-    next_number,
-    owner_id,
-    set_of,
-    sign,
-)
+from tidegate.policy.preference_numbers import OwnerNumber, next_number
+from tidegate.policy.preference_sets import NAMED, UNNUMBERED, PreferenceSet, owner_id, set_of, sign
 from tidegate.policy.preferences import Preferences
 from tidegate.policy.subject import Subject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerNumber:
-    """The number of an owner's set, and the digest of what that said."""
-
-    owner: str
-    name: str
-    digest: bytes
-    number: int
-
-
-def newest(numbers: Iterable[OwnerNumber]) -> dict[str, OwnerNumber]:
-    """By owner; of several that with the highest number."""
-    known: dict[str, OwnerNumber] = {}
-    for each in numbers:
-        if each.owner not in known or known[each.owner].number < each.number:
-            known[each.owner] = each
-    return known
 
 
 class HomePreferences:

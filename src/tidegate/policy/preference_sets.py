@@ -73,11 +73,6 @@ def owner_key(subject: Subject) -> Key | None:
     return None if subject.user is None else (subject.domain, owner_id(subject.user, subject.identity))
 
 
-def next_number(last: int, now: float) -> int:
-    """The number of a set that changes now, by the wall clock; `last` is that of the one before, or 0."""
-    return max(int(now * 1000), last + 1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceSet:
     """All preferences of one owner. Equal ones have the same content and were signed by the same."""

@@ -23,8 +23,8 @@ from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
 from tidegate.policy.domains import NO_DOMAINS, Domains, domains_of
 from tidegate.policy.levels import DEFAULT_RANKING
+from tidegate.policy.outcome import Outcome, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.subject import Subject, attributes_of
-from tidegate.policy.verdict import Outcome, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.views import ALL, View, united
 from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
 

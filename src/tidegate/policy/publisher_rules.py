@@ -31,10 +31,10 @@ from tidegate import topics
 from tidegate.errors import ConfigError, StoreError
 from tidegate.policy.access_policies import Effect
 from tidegate.policy.domains import shown
+from tidegate.policy.outcome import Outcome, Undecided, outcome, partial_outcome
 from tidegate.policy.selector import Selector, Terms
 from tidegate.policy.subject import Paths, Subject, paths_below
 from tidegate.policy.template import plain_filter
-from tidegate.policy.verdict import Outcome, Undecided, outcome, partial_outcome
 from tidegate.predicate import Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
 
 CONTROL: Final = "$tidegate/rules"

@@ -25,10 +25,10 @@ from tidegate.errors import ConfigError
 from tidegate.policy import pointers
 from tidegate.policy.domains import NO_DOMAINS, Domains
 from tidegate.policy.index import FilterIndex
+from tidegate.policy.outcome import DEFAULT
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.subject import Subject
-from tidegate.policy.verdict import DEFAULT
 
 MAX_CONTENT: Final = 256 << 10
 """Bytes of content that are taken apart; more is shown whole or not at all."""

@@ -32,11 +32,12 @@ An environment's values must not change while a predicate that has been partiall
 
 from __future__ import annotations
 
+from tidegate.predicate.compare_by_rank import Ranking
 from tidegate.predicate.compile import NAMES, Predicate, compile
 from tidegate.predicate.failure import PredicateError, PredicateFailed
 from tidegate.predicate.literals import quoted
-from tidegate.predicate.ranking import Ranking
-from tidegate.predicate.signature import Function, function, load_function
+from tidegate.predicate.python_functions import function, load_function
+from tidegate.predicate.signature import Function
 from tidegate.predicate.types import UNKNOWN, Attributes, Env, Uint
 from tidegate.predicate.work import BUDGET
 

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from tidegate.predicate.check import compared, reads, static, volatile
 from tidegate.predicate.clock import until
+from tidegate.predicate.compare_by_rank import Ranking
 from tidegate.predicate.exact import evaluate, paid
 from tidegate.predicate.failure import CelError, PredicateError, PredicateFailed
 from tidegate.predicate.fast import fast
 from tidegate.predicate.parse import MAX_SOURCE, parse
 from tidegate.predicate.partial import fold
-from tidegate.predicate.ranking import Ranking
 from tidegate.predicate.signature import Function
 from tidegate.predicate.syntax import Broken, Const, Node
 from tidegate.predicate.types import UNKNOWN, Env, Kind

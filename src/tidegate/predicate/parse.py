@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.lazy import LazyModule
 from tidegate.predicate import literals, syntax
+from tidegate.predicate.compare_by_rank import Ranking
 from tidegate.predicate.failure import PredicateError
 from tidegate.predicate.functions import AGE, FUNCTIONS, OPERATORS
 from tidegate.predicate.grammar import GRAMMAR, KEYWORDS, RESERVED
-from tidegate.predicate.ranking import Ranking
 from tidegate.predicate.signature import Function, Style
 from tidegate.predicate.syntax import Macros, Node, Place
 from tidegate.predicate.types import INT_MAX, UINT_MAX, Uint

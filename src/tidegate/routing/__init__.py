@@ -7,7 +7,7 @@ come here.
 
 from __future__ import annotations
 
-from tidegate.routing.share import Group, Shares
+from tidegate.routing.share_groups import Group, Shares
 from tidegate.routing.subscriptions import Subscriptions
 from tidegate.routing.tree import TopicTree
 

@@ -18,7 +18,7 @@ subscriptions: with all filters of 16 levels made of `a` and `+`, 65,535 of whic
 of few levels. Whoever admits subscriptions bounds it by limiting how many one session may hold or how many
 levels they may have; `nodes` tells how large the trie is.
 
-What it will not do: validate, merge overlapping subscriptions of one subscriber, or share (see `share`).
+What it will not do: validate, merge overlapping subscriptions of one subscriber, or share (see `share_groups`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.node_links import GREETING, VERSION, Greeting
-from tidegate.scope.role_member import Member
+from tidegate.scope.rbac_member import Member
 from tidegate.session import NEVER, Connection, Hold, Host, Link, Phase, Session, Subject
 from tidegate.session.usage import name_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode

@@ -15,6 +15,7 @@ from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.gate import Deny, Plan, Step
 from tidegate.policy import Demand, Subject
 from tidegate.policy.preference_sets import UNNUMBERED
+from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.scope.seen_ids import Id
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
@@ -43,6 +44,7 @@ class LinkImports:
         self.here: Collection[str] = frozenset()
         """The scopes that a message must not have been in, as paths name them."""
         self.domains: frozenset[str] = frozenset()  # of whose people the other node may speak
+        self.former: ScopeLink | None = None  # what has crossed, and how it was called, before the rules changed
         self._statics = static_cache(STATICS)
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
@@ -68,12 +70,13 @@ class LinkImports:
             return UNKNOWN_ORIGIN
         if packet.retain:  # also one that has been here: it is not gone at the other end
             self.control.came_retained(packet.topic)
-        if packet.qos and (static.publisher["domain"], id.origin, id.number, id.output) in self.scope.seen_ids:
+        known: Id = (static.publisher["domain"], id.origin, id.number, id.output)
+        if packet.qos and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
             return None
         kept = None
         if packet.retain:
             kept = self.scope.retained.get(packet.topic)
-        if kept is not None and self._id(kept) == (static.publisher["domain"], id.origin, id.number, id.output):
+        if kept is not None and self._id(kept) == known:
             return None
         context = self._context(static, link, packet, envelope)
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
@@ -146,6 +149,17 @@ class LinkImports:
             id.output,
         )
 
+    def _renamed(self, before: str, id: Id) -> bool:
+        """Whether a retained message is here under another name, which the link gave it before the rules changed; it
+        goes from there, and is taken as if it had not been here."""
+        crossed = None if self.former is None else self.former.crossing(before)
+        kept = None if crossed is None else self.scope.retained.get(crossed[0])
+        if crossed is None or kept is None or self._id(kept) != id:
+            return False
+        self.scope.retained.drop(crossed[0])
+        self.scope.seen_ids.forget(id)
+        return True
+
     @property
     def epoch(self) -> int:
         return self.scope.gate.cache.epoch
@@ -176,10 +190,15 @@ class LinkImports:
             self.seen_ids.add(id)
 
     def released(self, connection: Connection, message: Message) -> Plan | None:
-        """The plan of a QoS 2 message that is released, and keeps its context; None: it has come another way."""
+        """The plan of a QoS 2 message that is released, and keeps its context; None: it has come another way, or is
+        not shared any more."""
+        link = connection.session.inward
+        assert isinstance(link, NodeLinkEnd)
+        if link.before(message.topic) is None:
+            self._report(link, message.topic, NOT_SHARED)
+            return None
         if not self.scope.seen_ids.release(self._id(message), message):
             return None
-        link = connection.session.inward
         message.link = link.type
         message.facts = None
         return self.scope.plans.again(link, message)

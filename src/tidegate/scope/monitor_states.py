@@ -15,7 +15,7 @@ import cbor2
 
 from tidegate.gate import ScopeExit
 from tidegate.monitor import Attachment, Each, Instance, ModeCounts, ModeRevision, State
-from tidegate.scope.source_contexts import SourceContexts, Sources
+from tidegate.scope.remembered_contexts import RememberedContexts, Sources
 from tidegate.scope.timer_context import Cause
 from tidegate.session import Link, Session
 
@@ -52,7 +52,7 @@ class States:
     """All instances of a scope's monitors."""
 
     def __init__(
-        self, scope: Scope, tick: Callable[[Instance], None], shift: ModeRevision, contexts: SourceContexts
+        self, scope: Scope, tick: Callable[[Instance], None], shift: ModeRevision, contexts: RememberedContexts
     ) -> None:
         self.scope = scope
         self.contexts = contexts

@@ -25,7 +25,8 @@ from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, Monito
 from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
 from tidegate.scope.monitor_states import States
-from tidegate.scope.source_contexts import PUBLISHERS, SourceContexts, Sources
+from tidegate.scope.python_mixing import mixes
+from tidegate.scope.remembered_contexts import PUBLISHERS, RememberedContexts, Sources
 from tidegate.scope.timer_context import Cause
 from tidegate.session import Context, Delivery, Grant, Link, Message, Session, Subject
 from tidegate.wire import Reason
@@ -71,7 +72,7 @@ class Crossing:
 
     def suppress(self, attachment: Attachment, error: str = "") -> Deny:
         """What its publisher and the audit are told of an event that a monitor suppresses."""
-        reason = Reason.NOT_AUTHORIZED if attachment.refuses else Reason.NO_MATCHING_SUBSCRIBERS
+        reason = attachment.suppressed.reason
         self.refusal = Deny(step=self.step, rule=attachment.id, reason=reason, error=error)
         return self.refusal
 
@@ -100,7 +101,7 @@ class Monitoring:
     def __init__(self, scope: Scope, stopwatch: Callable[[], float], tick: Callable[[Instance], None]) -> None:
         self.scope = scope
         self.site = scope.site
-        self._sources = SourceContexts(scope)
+        self._sources = RememberedContexts(scope)
         self.states = States(scope, tick, scope.gate.compiler.mode_revision, self._sources)
         self._stopwatch = stopwatch
         self._contexts: Bounded[tuple[bytes, str, int | None, bool], tuple[bytes, Context]] = Bounded(CONTEXTS)
@@ -402,7 +403,7 @@ class Monitoring:
             why = crossing.suppress(attachment, "made it of what too many others have made, one after the other")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
-        if attachment.id in self._foreign and not self._sources.mixable((*sources, *self._of(shown, crossing))):
+        if attachment.id in self._foreign and mixes(scope, (*sources, *self._of(shown, crossing))):
             why = crossing.suppress(attachment, "made it of messages that are restricted differently")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None

@@ -19,10 +19,11 @@ import orjson
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, RuleSet, Step
+from tidegate.gate.scope_links import FORWARD
 from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.preference_sets import Key, Verify
-from tidegate.policy.scopes import NodeLink, Overflow
+from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
@@ -36,12 +37,13 @@ from tidegate.session import (
     Connection,
     Grant,
     LinkSession,
+    Message,
     NodeLinkEnd,
     Session,
     StoredSession,
     Subject,
-    unreleased,
 )
+from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
@@ -107,6 +109,7 @@ class Greeting:
 
 
 TWIN: Final = "the other node has the id of this one; was its data folder copied?"
+OVERFLOW: Final = Deny(step=Step.READ, rule="overflow", error="the queue of the link is full")
 PRINCIPAL: Final = "link:"
 """Before the name of a link, the principal of its session."""
 KEEP_ALIVE: Final = 30  # seconds
@@ -133,6 +136,8 @@ class LinkEnd:
         self.peer: Peer | None = None
         self.greeted: Greeting | None = None  # by whom it was greeted last
         self.since = 0.0  # wall clock
+        self.agreed: tuple[ScopeLink, ...] = ()
+        """What crossed when its connection was opened."""
         self.session = LinkSession(
             site=self.site,
             decider=scope.path.egress,
@@ -140,6 +145,8 @@ class LinkEnd:
             name=link.name,
             subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
         )
+        self.session.displaced = self._displaced
+        self.link = link
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
@@ -160,10 +167,16 @@ class LinkEnd:
         """Has it audited that something the other node said was not believed."""
         self.scope.report("read", self.session.inward, PREFIX, Deny(step=Step.WRITE, rule="link", error=why))
 
+    def _displaced(self, message: Message) -> None:
+        """The queue is full, and its oldest message goes."""
+        self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
+
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
+        if self.link.into is not None and self.link.into != link.into:
+            self.plans.former = self.link.into
         self.link = link
         self.session.refusing = link.overflow is Overflow.REFUSE
         node = self.site.origin.node
@@ -288,6 +301,7 @@ class LinkEnd:
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        self.agreed = self.link.directions
         self.control.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
         self.links.owners.foreign.found(self.link.far, greeting.node)
@@ -344,6 +358,12 @@ class LinkEnd:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
+    @property
+    def owed(self) -> int:
+        """How many messages the other side has not acknowledged."""
+        session = self.session
+        return session.queued + session.inflight + len(session.deferred or ())
+
     def end(self) -> None:
         """The link is gone from the rules, and what was owed over it."""
         session = self.session
@@ -364,6 +384,8 @@ class NodeLinks:
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
         self.answerer: Answerer | None = None  # who answers what other nodes ask; None: nobody
+        self.on_end: list[Callable[[str, int], None]] = []
+        """Called with the name of a link that is gone, and how many messages were owed over it."""
         self._begun = False
 
     def arrange(self, rules: RuleSet) -> None:
@@ -371,15 +393,20 @@ class NodeLinks:
         self._neighbours = _components(rules)
         links = {link.name: link for link in rules.space.remote}
         for name in [name for name in self.ends if name not in links]:
-            self.ends.pop(name).end()
+            end = self.ends.pop(name)
+            owed = end.owed
+            end.end()
+            for ended in self.on_end:
+                ended(name, owed)
         for name, link in links.items():
-            end, scope = self.ends.get(name), self._scopes[link.near]
-            if end is None:
+            scope = self._scopes[link.near]
+            if (known := self.ends.get(name)) is not None:
+                end = known
+                end.configure(link)
+            else:
                 end = self.ends[name] = LinkEnd(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
-            else:
-                end.configure(link)
             end.route()
             if self._begun and not end.session.row:
                 end.session.save()

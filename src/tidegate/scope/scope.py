@@ -20,11 +20,11 @@ from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
 from tidegate.scope.presences import Presences
 from tidegate.scope.protection import Keyring
-from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.retained import Retained
 from tidegate.scope.seen_ids import SeenIds
 from tidegate.scope.session_lifetime import SessionLifetime
 from tidegate.scope.shared_subscriptions import Sharing
+from tidegate.scope.stored_publisher_rules import Publishers
 from tidegate.scope.subjects import Subjects
 from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills

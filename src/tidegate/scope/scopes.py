@@ -23,8 +23,8 @@ from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.link_opening import carried
 from tidegate.scope.node_links import NodeLinks
 from tidegate.scope.protection import Keyring
-from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope
+from tidegate.scope.stored_publisher_rules import Publishers
 from tidegate.session import Site
 from tidegate.wire import Reason
 

@@ -40,6 +40,10 @@ class SeenIds:
     def __contains__(self, id: Id) -> bool:
         return id in self._ids
 
+    def forget(self, id: Id) -> None:
+        """It may be taken once more."""
+        self._ids.discard(id)
+
     def share(self, link: str, store: Store) -> Share:
         return Share(link, store, self._ids)
 

@@ -10,7 +10,8 @@ from tidegate.policy.revocation import PeerCertificate
 from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Refused
-from tidegate.session import NEVER, Connection, Context, Session, StoredSession, Terms, unreleased
+from tidegate.session import NEVER, Connection, Context, Session, StoredSession, Terms
+from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.usage import name_weight
 from tidegate.wire import Disconnect, Reason
 

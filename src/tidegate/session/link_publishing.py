@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from tidegate.bounded import Weighed
 from tidegate.errors import ProtocolError
-from tidegate.session import unreleased
+from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.connection import Connection
 from tidegate.session.host import Events, Lane, Refusal, Route
 from tidegate.session.message import Message

@@ -8,13 +8,14 @@ the fast lane.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
 from tidegate.session.link import NodeLinkEnd
-from tidegate.session.message import Message
+from tidegate.session.message import Delivery, Message
 from tidegate.session.runtime import Full, Site
 from tidegate.session.session import NEVER, Session
 
@@ -34,10 +35,11 @@ class Exporter(Protocol):
 class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
-    __slots__ = ("exporter", "refusing")
+    __slots__ = ("displaced", "exporter", "refusing")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
         self.exporter: Exporter
+        self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
@@ -68,6 +70,10 @@ class LinkSession(Session):
         link = self.outward
         assert isinstance(link, NodeLinkEnd)
         super().deliver(message, min(qos, link.qos(message.topic)), retain, ids, group, shown)
+
+    def _displace(self, oldest: Delivery) -> None:
+        self.displaced(oldest.message)
+        super()._displace(oldest)
 
     def refuses(self, message: Message) -> bool:
         """Whether a QoS 1 or 2 message finds no room here, and is to be refused to its publisher then."""

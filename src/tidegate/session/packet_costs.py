@@ -95,7 +95,7 @@ class Payer:
         return heavy
 
 
-class FairQueue:
+class TurnOrder:
     """Work that waits for a turn; its payers have equal shares."""
 
     __slots__ = ("_sequence", "_time", "heap")

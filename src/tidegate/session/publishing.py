@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidegate.errors import ProtocolError
 from tidegate.policy.capability import NOTHING, Shown
 from tidegate.policy.capability.proof import shown_by
-from tidegate.session import unreleased
+from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
 from tidegate.session.host import Events, Path, Refusal, Route

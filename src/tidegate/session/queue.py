@@ -181,7 +181,7 @@ class DeliveryQueue:
             if self.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
                 return
             while queue and not self.room(delivery.message):
-                self._unstore(self._take(queue))
+                self._displace(self._take(queue))
             if not self.room(delivery.message):
                 return  # other sessions of its user, or of the node, hold too much
         if delivery.seen and queue and not queue[-1].seen:  # of a timer: what they have not seen stays last
@@ -244,6 +244,10 @@ class DeliveryQueue:
             return False
         self.site.counters.expired += 1
         return True
+
+    def _displace(self, oldest: Delivery) -> None:
+        """It makes room for a newer one."""
+        self._unstore(oldest)
 
     def _unstore(self, delivery: Delivery) -> None:
         if delivery.row:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.message import Origin
-from tidegate.session.packet_costs import BURST, LONG, MEMORY, REST, TURN, FairQueue, Payer
+from tidegate.session.packet_costs import BURST, LONG, MEMORY, REST, TURN, Payer, TurnOrder
 from tidegate.session.store import Store
 from tidegate.session.timers import Timers
 from tidegate.session.usage import NODE_BOUNDS, USER_BOUNDS, Accounts, Bounds
@@ -183,8 +183,8 @@ class Site:
         self.number = 0  # of the last message
         self.effort = 0  # spent in this turn, in microseconds: see `packet_costs`
         self.room = TURN  # what may be spent in this turn
-        self.waiting = FairQueue()  # clients whose packets this turn has no room for
-        self.resting = FairQueue()  # those of them who take too large a part of the loop while there are others
+        self.waiting = TurnOrder()  # clients whose packets this turn has no room for
+        self.resting = TurnOrder()  # those of them who take too large a part of the loop while there are others
         self.serving = False  # what is read now has waited for it
         self.heavy_after = 0.0  # in this turn, those are heavy whose work is paid for only after that
         self.heavy = 0  # publishes among those since the last flush that came from heavy clients
@@ -212,7 +212,7 @@ class Site:
                 for callback in self.on_alarm:
                     callback()
 
-    def serve(self, queue: FairQueue, room: int, run: Callable[[Callable[[], None]], object]) -> None:
+    def serve(self, queue: TurnOrder, room: int, run: Callable[[Callable[[], None]], object]) -> None:
         """A turn of what waits; whoever was given least comes first."""
         self.open()
         self.room = self.effort + room

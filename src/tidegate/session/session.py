@@ -23,7 +23,7 @@ from tidegate.errors import ProtocolError
 from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN, Types
 from tidegate.policy.revocation import PeerCertificate
-from tidegate.session import unreleased
+from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.decider import Decider, Later
 from tidegate.session.frames import Parts, TopicAliases, parts
 from tidegate.session.grant import Grant, Shut

@@ -17,8 +17,8 @@ from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.stages.write_and_read_policies import AccessStage, unspoken
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Effect, Terms, Undecided
+from tidegate.policy.outcome import Outcome
 from tidegate.policy.publisher_rules import ActiveRule, ActiveRules, PublisherDecision, decide_rules, owner_of
-from tidegate.policy.verdict import Outcome
 from tidegate.predicate import Predicate
 from tidegate.session import Link, Message, Subject
 

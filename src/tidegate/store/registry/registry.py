@@ -34,7 +34,7 @@ from tidegate.store.registry.documents import (
 )
 from tidegate.store.registry.identities import IdentityTable, follow_documents
 from tidegate.store.registry.listener import Listener
-from tidegate.store.registry.preference_numbers import PreferenceNumbers
+from tidegate.store.registry.preference_number_rows import PreferenceNumbers
 from tidegate.store.registry.secrets import Secrets
 from tidegate.store.registry.state import State, applied, conflict, finish, read_state
 

@@ -6,7 +6,7 @@ says that the document was deleted. There is no second table of current document
 and become visible in the order of their numbers. It also holds the counts that the limits need.
 `tidegate_done` knows the last changes by their ids, `tidegate_room` the last change of each room of secrets.
 `tidegate_identity` has one row for each identity that there is, and for those of the past (`identities`).
-`tidegate_preferences` has the number of each owner's set of preferences, for ever (`preference_numbers`).
+`tidegate_preferences` has the number of each owner's set of preferences, for ever (`preference_number_rows`).
 
 The tables are made or migrated in one transaction, under a lock: of nodes that start at once, one does it. A version
 that is newer than ours is refused, also when a newer Tidegate migrates the tables while we run.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tidegate.admin.preference_numbers import ROOM as NUMBERS
-from tidegate.admin.preference_numbers import NodePreferenceNumbers, NumberedOwners
+from tidegate.admin.preference_number_store import ROOM as NUMBERS
+from tidegate.admin.preference_number_store import NodePreferenceNumbers, NumberedOwners
 from tidegate.config import Config
 from tidegate.errors import ConfigError, KeysError
 from tidegate.keys.signing import Signer, signed_by
@@ -36,7 +36,7 @@ NOWHERE: Final = ""
 log = structlog.get_logger("tidegate.node")
 
 
-class PreferencesAbroad:
+class PreferenceSignatures:
     """What goes from a node to others of its owners' preferences, and whose signatures count here."""
 
     def __init__(self, node: Node, records: Mapping[str, Mapping[str, bytes]]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from policy.written import preference_of
 from store.registry.places import NOW, Place, at_once, made, put
 from tidegate.policy import Preferences
-from tidegate.policy.home_preferences import HomePreferences, OwnerNumber
+from tidegate.policy.home_preferences import HomePreferences
+from tidegate.policy.preference_numbers import OwnerNumber
 from tidegate.store.registry import schema
 
 

@@ -1,4 +1,4 @@
-"""The numbers of owners' sets of preferences (`policy.home_preferences`), for all nodes on a registry.
+"""The numbers of owners' sets of preferences (`policy.preference_numbers`), for all nodes on a registry.
 
 A number is given under the lock, so nodes that change the same owner at once do not give the same one. It changes no
 document: nobody is told.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidegate.policy.home_preferences import HomePreferences, OwnerNumber, newest
+from tidegate.policy.home_preferences import HomePreferences
+from tidegate.policy.preference_numbers import OwnerNumber, newest
 from tidegate.store.registry.database import Connection, Mode
 from tidegate.store.registry.state import read_state
 

@@ -7,12 +7,11 @@ So nobody learns from an output of an event that they may not read.
 Invariants
 - A message carries each context once, and its own only as its own.
 - There are at most `PUBLISHERS` of them, on `TOPICS` topics; what comes from more (`TOO_MANY`) is not published.
-- What Python makes of differently restricted messages is not published: nobody knows what of which is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +34,7 @@ _OF_A_MESSAGE: Final = ("p.topic", "p.time", "p.qos", "p.size", "p.e")
 _OF_A_TIME: Final = ("p.time", "p.e")
 
 
-class SourceContexts:
+class RememberedContexts:
     """The contexts of messages as monitors of one scope remember them, by the rules in force."""
 
     def __init__(self, scope: Scope) -> None:
@@ -120,18 +119,6 @@ class SourceContexts:
             data = message.context if others == context.others else replace(context, others=others).encode()
             self._carrying[key] = None if excessive(others) else data
         return self._carrying[key]
-
-    def mixable(self, sources: Sources) -> bool:
-        """Whether Python may make something of all these: they are restricted alike, or not at all."""
-        kinds = {self._restrictions(source.context) for source in sources}
-        return len(kinds) == 1 or not any(said is not None for kind in kinds for said in kind)
-
-    def _restrictions(self, context: Context) -> tuple[Hashable, ...]:
-        """Who restricts it, and how."""
-        subject = context.subject
-        owner = self.scope.gate.stages.owners.cache_key(subject)
-        speaks = self.scope.publishers.of(subject) is not None
-        return owner, subject.name if speaks else None, context.demand, context.view
 
 
 def excessive(sources: Sources) -> bool:

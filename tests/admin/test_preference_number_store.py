@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policy.written import preference_of
-from tidegate.admin.preference_numbers import ROOM, NodePreferenceNumbers
+from tidegate.admin.preference_number_store import ROOM, NodePreferenceNumbers
 from tidegate.errors import StoreError
 from tidegate.policy import Preferences
 from tidegate.policy.home_preferences import HomePreferences

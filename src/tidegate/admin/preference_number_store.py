@@ -15,7 +15,8 @@ from typing import Final
 import structlog
 
 from tidegate.errors import MalformedPacket, StoreError
-from tidegate.policy.home_preferences import HomePreferences, OwnerNumber, newest
+from tidegate.policy.home_preferences import HomePreferences
+from tidegate.policy.preference_numbers import OwnerNumber, newest
 from tidegate.store.registry import Registry
 from tidegate.wire import cbor
 
