@@ -300,13 +300,13 @@ tests:
     assert "--as 'link:H2->I'" in command(question_of(config.tests[0], config), "house.yaml")
 
 
-def test_links_to_other_nodes_cannot_be_asked_about_yet() -> None:
+def test_links_to_other_nodes_are_asked_of_running_nodes() -> None:
     far = 'links: [{from: I, to: far, via: ["mqtts://127.0.0.1:1890"], peer: CN=far}]\n'
     house = HOUSE.replace("name: house", "name: house, cert: n.pem, ca: ca.pem")
     typed = 'component\n  assign: [{link: "I->far", type: up}, {link: "far->I", type: down}]\n'
     config = parse(house.replace("component\n", typed) + far, "f.yaml", variables={})
     for link in ("I->far", "far->I"):
         with pytest.raises(
-            ConfigError, match=f"`link:{link}` leads to another node, and such links cannot be explained"
+            ConfigError, match=f"`link:{link}` leads to another node; ask a running node, with `through`"
         ):
             ask(config, f"link:{link}", "write", "x", publisher="user:mary")
