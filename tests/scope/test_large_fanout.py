@@ -11,7 +11,7 @@ from tidegate.policy import Preference, Preferences
 from tidegate.predicate import compile
 from tidegate.scope import large_fanout
 from tidegate.session import Session
-from tidegate.wire import Properties, Puback, Publish, Pubrel, encode
+from tidegate.wire import Properties, Puback, Publish, Pubrel, Unsuback, Unsubscribe, encode
 
 RECEIVERS = 20
 
@@ -154,3 +154,18 @@ def test_a_session_that_has_ended_is_not_looked_at_again() -> None:
         world.turn()
     assert session.generation < world.site.generation
     assert not session.queued
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_unsubscribes_gets_first_what_was_published_before(qos: int) -> None:
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 1)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=qos, packet_id=qos), mary.version))
+    late = [end for end in ends if end.connection.session.queued]
+    assert late
+    for end in late:
+        end.send(Unsubscribe(packet_id=9, filters=("#",)))
+        *_, message, answer = end.take()
+        assert isinstance(message, Publish)
+        assert isinstance(answer, Unsuback)

@@ -376,7 +376,9 @@ class Subscribing:
         return bool(opened(come) - opened(known)) and not gate.allowed_by_policies(message, target)
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
-        """In pieces, like `subscribe`."""
+        """In pieces, like `subscribe`. What is owed goes out before the answer."""
+        if session.queued:
+            session.pump()
         connection = session.connection
         reasons = []
         back = []
