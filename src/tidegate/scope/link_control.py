@@ -218,4 +218,5 @@ class LinkControl:
         for message in gone:
             if scope.retained.get(message.topic) is message:
                 scope.retained.drop(message.topic)
+                self.end.plans.gone(message)
         yield False
