@@ -116,7 +116,7 @@ class Node:
         self.stopping = False
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
-        self._preferences: PreferenceSignatures
+        self.signatures: PreferenceSignatures
         self.changing = asyncio.Lock()
         self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
         self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
@@ -204,8 +204,8 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
-        self._preferences = PreferenceSignatures(self, records)
-        await self._preferences.open(config)
+        self.signatures = PreferenceSignatures(self, records)
+        await self.signatures.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
@@ -511,7 +511,7 @@ class Node:
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
         taken = await self.identities.take_up(config, changed=not self._same_file(config))
-        abroad = await self._preferences.prepare(config)
+        abroad = await self.signatures.prepare(config)
         if not self._same_file(config):
             self.listeners.change(config)
         before, self.config = [self.config], config
@@ -529,7 +529,7 @@ class Node:
         self.keys.change(before[0], config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
-        self._preferences.adopt(config, *abroad)
+        self.signatures.adopt(config, *abroad)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self.realm.observe(config.built.flows, config.built.presences)

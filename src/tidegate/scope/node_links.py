@@ -26,6 +26,7 @@ from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
@@ -346,6 +347,7 @@ class LinkEnd:
         if session.connection is connection:
             self.control.tell_again()
             self.links.spreading.tell_all(self)
+            self.links.certificates.opened(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -393,6 +395,7 @@ class NodeLinks:
         self._scopes = scopes
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.certificates = CertificateRequests(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -425,6 +428,7 @@ class NodeLinks:
                 end.session.save()
         for scope in self._scopes.values():
             scope.node_links = self
+        self.certificates.review()
         for changed in self.on_change:
             changed()
 
