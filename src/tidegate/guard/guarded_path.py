@@ -63,10 +63,4 @@ class GuardedEgress(Egress):
             scope.delivered(session, message)
         if not session.leaving:
             return [shown]
-        events: list[Message] = []
-        for event in self.monitoring.leave(session, Delivery(message, message.qos), shown, False):
-            if event is shown:
-                events.append(event)
-            else:  # it passes steps 6 to 10 again
-                events += [visible for _, visible in self.addressed(session, (event,))]
-        return events
+        return [visible for _, visible in self.monitored(session, Delivery(message, message.qos), shown)]
