@@ -432,8 +432,10 @@ class NodeLinks:
         for changed in self.on_change:
             changed()
 
-    def begin(self) -> None:
-        """What the store kept is restored: from now on what is owed over a link is kept there."""
+    def begin(self, records: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})) -> None:
+        """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
+        self.restore_ids(records.get(SEEN, {}))
+        self.restore_told(records.get(TOLD, {}))
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
