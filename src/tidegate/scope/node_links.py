@@ -22,6 +22,7 @@ from tidegate.gate import Deny, RuleSet, Step
 from tidegate.gate.scope_links import FORWARD
 from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
+from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
@@ -32,6 +33,7 @@ from tidegate.scope.link_control import ROOM as TOLD
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
+from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.session import (
     NEVER,
     Connection,
@@ -48,6 +50,7 @@ from tidegate.session.link_publishing import LinkPublishing
 from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
+    NONE,
     V5,
     Connack,
     Connect,
@@ -64,6 +67,8 @@ if TYPE_CHECKING:
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
+    from tidegate.scope.standby_connections import StandbyEnd
+    from tidegate.scope.stored_publisher_rules import Publishers
 
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
@@ -133,6 +138,8 @@ class NoSubscriptions:
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
+    session_type: type[LinkSession] = LinkSession
+
     def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
         self.scope = scope
         self.site = scope.site
@@ -142,7 +149,12 @@ class LinkEnd:
         self.since = 0.0  # wall clock
         self.agreed: tuple[ScopeLink, ...] = ()
         """What crossed when its connection was opened."""
-        self.session = LinkSession(
+        self.terms = NONE
+        """What the other node has said of itself when the connection was opened."""
+        self.standbys: dict[str, StandbyEnd] = {}
+        """The connections that are open beside the one that carries, by name."""
+        self.carried_by = ""  # the name of the one that carries, if that was a standby
+        self.session = self.session_type(
             site=self.site,
             decider=scope.path.egress,
             principal=f"{PRINCIPAL}{link.name}",
@@ -167,6 +179,14 @@ class LinkEnd:
         """The scope at the other end as paths name it; empty while its node is not known."""
         return "" if self.greeted is None else f"{self.link.far}@{self.greeted.node}"
 
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a connection now, to a node that was found on the trust list."""
+        if self.peer is None:
+            return False
+        ranks = self.scope.gate.rules.levels.ranks
+        return TRUSTED not in ranks or ranks.get(self.peer.level, 0) >= ranks[TRUSTED]
+
     def refused(self, why: str) -> None:
         """Has it audited that something the other node said was not believed."""
         self.scope.report("read", self.session.inward, PREFIX, Deny(step=Step.WRITE, rule="link", error=why))
@@ -174,6 +194,10 @@ class LinkEnd:
     def _displaced(self, message: Message) -> None:
         """The queue is full, and its oldest message goes."""
         self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
+
+    def told_of_default(self, payload: bytes) -> None:
+        """The other node speaks of the default connection, over one that carries."""
+        raise ProtocolError("this connection carries already")
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
@@ -191,6 +215,8 @@ class LinkEnd:
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
+        for standby in tuple(self.standbys.values()):
+            standby.configure(link)
 
     def identify(self) -> None:
         """Which links it acts over, by the rules and the connection of now."""
@@ -270,7 +296,7 @@ class LinkEnd:
             return f"the other side answers for another link, {greeting.link[:100]}"
         if greeting.node == self.site.origin.node:
             return TWIN
-        self._attach(connection, peer, greeting, packet.properties)
+        self.attach(connection, peer, greeting, packet.properties)
         return ""
 
     def welcome(self, connection: Connection, packet: Connect, peer: Peer) -> Refused | None:
@@ -295,16 +321,18 @@ class LinkEnd:
                 user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
-        self._attach(connection, peer, greeting, packet.properties, encode(answer, V5))
+        self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
         return None
 
-    def _attach(
+    def attach(
         self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
     ) -> None:
+        """The session goes on over this connection. `answer` is sent before anything else."""
         session = self.session
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
@@ -339,6 +367,7 @@ class LinkEnd:
         session = self.session
         if session.connection is connection:
             self.control.tell_again()
+            self.links.spreading.tell_all(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -372,8 +401,9 @@ class LinkEnd:
     def end(self) -> None:
         """The link is gone from the rules, and what was owed over it."""
         session = self.session
-        if session.connection is not None:
-            session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
+        for each in (session, *(standby.session for standby in tuple(self.standbys.values()))):
+            if each.connection is not None:
+                each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
         self.control.ended()
@@ -382,9 +412,10 @@ class LinkEnd:
 class NodeLinks:
     """All links of a node to other nodes."""
 
-    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners) -> None:
+    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners, publishers: Publishers) -> None:
         self._scopes = scopes
         self.owners = OwnerSets(foreign)
+        self.spreading = SpreadingRules(publishers, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
