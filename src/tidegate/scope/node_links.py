@@ -48,6 +48,7 @@ from tidegate.session import (
 )
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
+from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
     NONE,
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
 VERSION: Final = "1"
+BUNDLES: Final = "tidegate-link-bundles"
+BUNDLES_VERSION: Final = "1"
+"""And another one of a node that takes several QoS 0 messages in one envelope."""
 _NODE: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -272,7 +276,7 @@ class LinkEnd:
             properties=Properties(
                 session_expiry_interval=NEVER,
                 receive_maximum=limits.receive_maximum,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
 
@@ -315,7 +319,7 @@ class LinkEnd:
                 receive_maximum=limits.receive_maximum,
                 maximum_packet_size=connection.reader.max_packet,
                 server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
         self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
@@ -338,6 +342,7 @@ class LinkEnd:
         publishing = LinkPublishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
+        session.bundling = _takes_bundles(terms)
         session.attach(
             connection,
             version=V5,
@@ -492,8 +497,8 @@ class NodeLinks:
             if end is not None:
                 end.plans.seen_ids.restore(ids)
             else:  # the link is gone
-                for slot in ids:
-                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {slot}", None)
+                for place in ids:
+                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {place}", None)
 
     def restore_told(self, records: Iterable[str]) -> None:
         """Of which owners other nodes have been given messages, as the store kept it."""
@@ -517,6 +522,12 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
+
+
+def _takes_bundles(terms: Properties) -> bool:
+    """Whether the other node takes several QoS 0 messages in one envelope."""
+    room = terms.maximum_packet_size
+    return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
 
 
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:
