@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from tidegate import policy
-from tidegate.config.address import FarAddress
+from tidegate.config.address import BackendAddress, FarAddress
 from tidegate.config.listeners import ClientCert
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import Filter
@@ -31,10 +31,12 @@ from tidegate.config.problems import (
     suggestion,
     unknown,
 )
-from tidegate.config.section import CheckedSection, Name, Section
-from tidegate.config.units import Count
+from tidegate.config.section import CheckedSection, Identity, Name, Section
+from tidegate.config.units import Count, Duration
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
+from tidegate.policy.failover import Failover as Strategy
+from tidegate.policy.failover import Mode
 from tidegate.policy.scopes import ALL, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
 from tidegate.policy.trust import certificate_fingerprint
@@ -45,6 +47,20 @@ if TYPE_CHECKING:
 SCOPE: Final = "scope:"
 FINGERPRINT: Final = "sha256:"
 """How the fingerprint of a certificate begins, where a subject might stand too."""
+
+
+class Authenticate(StrEnum):
+    """Who tells who a client of a guarded scope is."""
+
+    BACKEND = "backend"
+    HERE = "here"
+
+
+class Unenveloped(StrEnum):
+    """What becomes of a message from a guarded broker that has come there around the guard."""
+
+    DENY = "deny"
+    PLAIN = "plain"
 
 
 class ShareDirection(StrEnum):
@@ -116,12 +132,39 @@ PeerName = Annotated[str, AfterValidator(_peer)]
 # -- sections --------------------------------------------------------------------------------------------------------
 
 
-class Scope(Section):
-    """One event space."""
+class Scope(CheckedSection):
+    """One event space. With `backend` its sessions, subscriptions and retained messages are those of another broker,
+    which this node guards."""
 
     parents: tuple[Name, ...] = ()
     """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
     from one scope to another."""
+    backend: BackendAddress | None = None
+    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it."""
+    authenticate: Authenticate = Authenticate.BACKEND
+    """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
+    other scopes."""
+    unenveloped: Unenveloped = Unenveloped.DENY
+    """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
+    is decided as that of nobody in particular."""
+    username: Identity | None = None
+    """The user name with which the guard itself connects to the broker, and with `authenticate: here` for its
+    clients."""
+    password: str | None = Field(default=None, repr=False)
+    """The password for `username`."""
+    secret: str | None = Field(default=None, repr=False)
+    """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
+    Default: one that is made once and kept in the data folder."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.backend is None:
+            for key in ("authenticate", "unenveloped", "username", "password", "secret"):
+                if key in self.model_fields_set:
+                    yield (key,), "has no effect without `backend`; add that, or remove it"
+        elif self.password is not None and self.username is None:
+            yield ("password",), "has no effect without `username`; add that, or remove it"
+        if self.secret is not None and not 32 <= len(self.secret.encode()) <= 64:
+            yield ("secret",), "must have 32 to 64 bytes; write for example what `openssl rand -hex 32` prints"
 
 
 class TopicMapping(CheckedSection):
@@ -141,6 +184,37 @@ class TopicMapping(CheckedSection):
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
             yield ("topic",), _RESERVED
+
+
+class Failover(Section):
+    """How a link to another node uses the addresses of `via`: the first is its default, the others are backups."""
+
+    mode: Mode = Mode.ON_DEMAND
+    """`on_demand`: a backup is opened when the default cannot be reached any more. `active`: all are open, and one
+    carries, so that another can take over at once."""
+    attempts: Count = Field(default=4, ge=1, le=1000)
+    """How often the default is tried, with `on_demand`, before a backup is opened."""
+    interval: Duration = Field(default=3.0, ge=0.01, le=3600)
+    """The time from one attempt to the next. An attempt that takes longer is given up."""
+    restore: Duration | None = Field(default=30.0, ge=0.01, le=86400)
+    """How often the default is tried again while a backup carries; with `active`, how long the default must have been
+    there before it carries again. `null`: the backup goes on carrying."""
+    heartbeat: Duration = Field(default=1.0, ge=0.02, le=300)
+    """How often each connection is tested. One over which nothing comes for three heartbeats is lost."""
+    overload: Count | None = Field(default=None, ge=1)
+    """While the default has more messages than this in its queue and does not catch up, a backup carries. Default: only
+    a loss counts."""
+
+    @property
+    def built(self) -> Strategy:
+        return Strategy(
+            mode=self.mode,
+            attempts=self.attempts,
+            interval=self.interval,
+            restore=self.restore,
+            heartbeat=self.heartbeat,
+            overload=self.overload,
+        )
 
 
 class Link(CheckedSection):
@@ -165,6 +239,9 @@ class Link(CheckedSection):
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
+    failover: Failover | None = None
+    """For several addresses in `via`: when which of them is used. Default: they are tried in order, and the first that
+    answers is kept until it is lost."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.share is not None and "direction" in self.model_fields_set:
@@ -174,6 +251,9 @@ class Link(CheckedSection):
         if not self.remote and "overflow" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("overflow",), text
+        if self.failover is not None and len(self.via) < 2:
+            text = "chooses between addresses, and `via` has" + (" one" if self.via else " none")
+            yield ("failover",), f"{text}; add another one to `via`, or remove it"
         for index, address in enumerate(self.via):
             if address in self.via[:index]:
                 yield ("via", index), f"is `{address}` again; remove one of the two"

@@ -46,6 +46,7 @@ from tidegate.net.control_socket import Command, Control
 from tidegate.node.configuration import check_fixed, registry_of, session_limits, tried_config, verify_tests
 from tidegate.node.file_watch import FileWatch
 from tidegate.node.flow_commands import FlowCommands
+from tidegate.node.guards import Guards
 from tidegate.node.http import HttpProcess, tls_context
 from tidegate.node.key_service import NodeKeys
 from tidegate.node.link_connections import LinkConnections, try_certificates
@@ -62,8 +63,6 @@ from tidegate.node.versions import Versions
 from tidegate.policy.capability import Accepts
 from tidegate.policy.identities import USER
 from tidegate.scope import Realm, Scope
-from tidegate.scope.link_control import ROOM as TOLD
-from tidegate.scope.seen_ids import ROOM as SEEN_IDS
 from tidegate.scope.stored_publisher_rules import ROOM
 from tidegate.session import Connection, Message, Origin, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
@@ -112,11 +111,12 @@ class Node:
         self.versions: Versions
         self.keys = NodeKeys(self, self.turns.guarded)
         self.links = LinkConnections(self)
+        self.guards = Guards(self)
         self.readiness = Readiness(self)
         self.stopping = False
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
-        self._preferences: PreferenceSignatures
+        self.signatures: PreferenceSignatures
         self.changing = asyncio.Lock()
         self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
         self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
@@ -187,6 +187,7 @@ class Node:
         self.ingest = Ingest(self, self.keys.rows, taking, records.get(SOURCES, {}))
         await self._prepare_recording(config)
         topic_keys = await self.keys.open(config, site, records.get(KEYS, {}))
+        self.guards.prepare(config)
         self.realm = Realm(
             node=config.node.name,
             site=site,
@@ -195,6 +196,7 @@ class Node:
             audit=self.audit,
             stopwatch=time.perf_counter,
             keyring=topic_keys,
+            make_scope=self.guards.make_scope,
         )
         self.scopes = self.audit.scopes = self.realm.scopes
         self.authentication.has_session = self.realm.has_session
@@ -204,15 +206,13 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
-        self._preferences = PreferenceSignatures(self, records)
-        await self._preferences.open(config)
+        self.signatures = PreferenceSignatures(self, records)
+        await self.signatures.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self._restore(self.scopes)
-        self.realm.node_links.restore_ids(records.get(SEEN_IDS, {}))
-        self.realm.node_links.restore_told(records.get(TOLD, {}))
-        self.realm.node_links.begin()
+        self.realm.node_links.begin(records)
         self.realm.open_links(self.versions.links_before())
         for name, (away, kept) in self._orphaned.left().items():
             log.warning(
@@ -239,6 +239,7 @@ class Node:
             self.http.on_end = self.readiness.look
         self.listeners.start()
         self.links.start()
+        self.guards.start()
         self._tasks.append(self.loop.create_task(self._account()))
         self._tasks.append(
             self.loop.create_task(self._issuer_keys.refresh(lambda: self.config, self._take_up_issuer_keys))
@@ -508,10 +509,11 @@ class Node:
         await self.audit.prepare(config)
         await self._prepare_recording(config)
         await self.keys.prepare(config)
+        self.guards.prepare(config)
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
         taken = await self.identities.take_up(config, changed=not self._same_file(config))
-        abroad = await self._preferences.prepare(config)
+        abroad = await self.signatures.prepare(config)
         if not self._same_file(config):
             self.listeners.change(config)
         before, self.config = [self.config], config
@@ -529,7 +531,8 @@ class Node:
         self.keys.change(before[0], config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
-        self._preferences.adopt(config, *abroad)
+        self.guards.change()
+        self.signatures.adopt(config, *abroad)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self.realm.observe(config.built.flows, config.built.presences)
@@ -587,6 +590,7 @@ class Node:
             await asyncio.sleep(0.005)
         for shell in connections():
             shell.abort()
+        await self.guards.close()
         await leaving
 
 

@@ -20,6 +20,7 @@ from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.node_links import GREETING, VERSION, Greeting
 from tidegate.scope.rbac_member import Member
+from tidegate.scope.standby_connections import standby_of
 from tidegate.session import NEVER, Connection, Hold, Host, Link, Phase, Session, Subject
 from tidegate.session.usage import name_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
@@ -120,6 +121,7 @@ class Handshake:
         assert end is not None
         if end.link.via:  # each would end the connection that the other has made
             return Refused(text=f"this end of the link connects, too; remove `via` from `{end.link.name}` or there")
+        end = standby_of(end, packet.properties.user_properties)
         host, connection.host = connection.host, cast(Host, end)  # what comes over a link asks for less
         refusal = end.welcome(connection, packet, peer)
         if refusal is not None:
@@ -317,9 +319,7 @@ class Handshake:
         if old is not None and packet.clean_start:
             scope.lifetime.end(old)
             old = None
-        session = old or Session(
-            site=self.site, decider=scope.path.egress, principal=principal, client=client, subject=subject
-        )
+        session = old or scope.session(principal, client, subject)
         scope.subjects.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
         if scope.sessions.get(key) is not session:
@@ -347,6 +347,7 @@ class Handshake:
         session.will_proven = admitted.will_proven
         if session.expiry or session.row:
             session.save()
+        self._attached(connection, session)
         connection.accept(session, lane)
         scope.credential_expiry.came(session)
         scope.presences.came(session)
@@ -366,7 +367,7 @@ class Handshake:
                 authentication_method=properties.authentication_method,
                 authentication_data=accepted.data,
             )
-        present = old is not None and not connection.old  # 3.1 has no such flag
+        present = self._present(connection, old) and not connection.old  # 3.1 has no such flag
         connack = Connack(session_present=present, reason=Reason.SUCCESS, properties=answer)
         said = encode(self._with_level(connack, session), packet.version)
         if session.maximum and len(said) > session.maximum:
@@ -385,6 +386,13 @@ class Handshake:
         else:
             session.pump()
         connection.finish_handshake()
+
+    def _attached(self, connection: Connection, session: Session) -> None:
+        """A session has its connection, which reads nothing yet."""
+
+    def _present(self, connection: Connection, old: Session | None) -> bool:
+        """Whether the client goes on with a session."""
+        return old is not None
 
     def _with_level(self, connack: Connack, session: Session) -> Connack:
         """The same, which tells the client the level and the facts of its connection."""

@@ -44,7 +44,7 @@ class Subjects:
             user=identity.user,
             scope=self.scope.name,
             node=self.scope.node,
-            domain=self.scope.gate.rules.domain,
+            domain=self.scope.gate.rules.domain if identity.vouched is None else identity.vouched.domain,
             level=identity.level,
             facts=identity.facts,
             address=address,
@@ -59,6 +59,7 @@ class Subjects:
             capability=identity.capability,
             identity=identity.id,
             bridge=bridge,
+            foreign=None if identity.vouched is None else identity.vouched.owner,
         )
 
     def identify(self, session: Session, subject: Subject, demand: Demand | None) -> None:
@@ -69,6 +70,8 @@ class Subjects:
         session.identify(subject, demand, context.encode(), types, self.scope.entrance.name)
         session.generation = self.site.generation
         self.scope.publishers.came(session, old)
+        if subject.foreign is not None and self.scope.node_links is not None:
+            self.scope.node_links.owners.foreign.came(session)
         self.scope.path.monitoring.states.attach(session)
 
     def objection(self, identity: Identity, subject: Subject) -> str:
