@@ -206,7 +206,15 @@ class Pretended:
         return int(self.documents[changes[0]["kind"], changes[0]["id"]]["version"])
 
     def do_admin_revert(
-        self, sequence: int, by: str, why: str, dry_run: bool, compared: bool, fence: int | None, narrow: bool
+        self,
+        sequence: int,
+        by: str,
+        why: str,
+        dry_run: bool,
+        compared: bool,
+        fence: int | None,
+        narrow: bool,
+        kinds: list[str] | None,
     ) -> dict[str, Any]:
         if dry_run:
             return {"sequence": None, "effect": {"decisions": 0, "different": []}, "rules": "1-abc"}

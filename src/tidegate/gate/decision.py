@@ -6,6 +6,7 @@ for a stored message, and asked of each message.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from tidegate.gate.attributes import FLOOR, NO_TIME
@@ -177,6 +178,16 @@ def _asked_of(source: SourceContext, known: Known, residual: Residual) -> Residu
         return residual.decide(stand_in)
 
     return Residual(decide)
+
+
+def alike(grants: list[Grant]) -> list[list[Grant]]:
+    """Overlapping subscriptions of one session, those together that ask for the same and so are decided alike."""
+    if len(grants) == 1:
+        return [grants]
+    found: dict[Hashable, list[Grant]] = {}
+    for grant in grants:
+        found.setdefault((grant.terms.demand, grant.terms.where, grant.no_local), []).append(grant)
+    return list(found.values())
 
 
 def combine(grants: list[Grant]) -> Grant:
