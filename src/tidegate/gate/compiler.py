@@ -63,6 +63,8 @@ class PlanCompiler:
         stages = self.stages
         if context.view is not None:
             plan.cost += len(context.view) // 128
+        if context.demand is not None:
+            plan.cost += len(context.demand.text) // 128
         plan.cost += len(context.others)
         plan.cost += lane.cost
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
