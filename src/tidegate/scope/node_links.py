@@ -338,6 +338,7 @@ class LinkEnd:
         self.configure(self.link)  # with nothing that the other node has been told before
         self.links.owners.foreign.found(self.link.far, greeting.node)
         connection.version = V5
+        connection.shell.hold_more()
         publishing = LinkPublishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
