@@ -35,6 +35,7 @@ from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
+from tidegate.policy.scopes import NodeLink
 from tidegate.policy.trust import By, Trust, common_name, is_fingerprint, subject_text
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
@@ -171,11 +172,15 @@ class Authentication:
         trust = self.built.trust if peer is None else _only(peer)
         return self._judged(transport, tls["verified"], connection.site, trust)
 
+    def _outlived(self, shown: PeerCertificate, transport: Transport, site: Site) -> str:
+        """Why a certificate that TLS has verified does not count any more."""
+        return self.revocation.refuses(shown, transport.listener, site.wall, site.steady)
+
     def _judged(
         self, transport: Transport, shown: PeerCertificate | None, site: Site, trust: Trust | None
     ) -> Transport | Refused:
         """What is known of a TLS peer after its certificate was looked up."""
-        why = "" if shown is None else self.revocation.refuses(shown, transport.listener, site.wall, site.steady)
+        why = "" if shown is None else self._outlived(shown, transport, site)
         if why:
             return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
         if trust is None:
@@ -203,6 +208,37 @@ class Authentication:
             subject=subject,
             name=name,
             certificate=shown.der,
+            address=connection.address,
+            listener=transport.listener,
+            level=levels.level_of(transport),
+            facts=levels.facts_of(transport),
+            tls=_encryption(transport),
+        )
+
+    def broker(self, connection: Connection, link: NodeLink) -> Peer | Refused:
+        """A foreign broker that this node has connected to. TLS has tested its certificate and name; it never counts as
+        trusted, because it enforces nothing."""
+        tls, site, by_system = connection.certificate, connection.site, link.broker is not None and not link.broker.ca
+        transport = Transport(listener=connection.listener.name, address=connection.address)
+        shown: PeerCertificate | None = None if tls is None else tls["verified"]
+        if tls is not None:
+            transport = replace(transport, tls_version=tls["version"], tls_cipher=tls["cipher"])
+        if shown is not None:
+            if by_system:  # which authorities the system knows is not listed here: TLS has asked them
+                why = self.revocation.objection(shown.der, transport.listener, site.wall)
+            else:
+                why = self._outlived(shown, transport, site)
+            if why:
+                return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
+        if link.peer is not None:
+            outcome = _only(link.peer).judge(None if shown is None else shown.der)
+            if isinstance(outcome, Close):
+                return Refused(text=f"not trusted: {outcome.reason}")
+        levels = self.built.rules.levels
+        return Peer(
+            subject="" if shown is None else subject_text(shown.der),
+            name="",
+            certificate=None if shown is None else shown.der,
             address=connection.address,
             listener=transport.listener,
             level=levels.level_of(transport),

@@ -26,7 +26,7 @@ from tidegate.errors import ConfigError
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
     ("scopes", "*"): frozenset({"backend"}),
-    ("links", "*"): frozenset({"failover", "forward", "kind"}),
+    ("links", "*"): frozenset({"failover", "forward"}),
 }
 """Keys that are announced but not enforced by this version, by the place they stand at."""
 

@@ -49,6 +49,24 @@ def client_context(*, cert: Path, key: Path, ca: Path, minimum: str = "1.2") -> 
     return context
 
 
+def broker_context(*, ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    """For a node that connects to a foreign broker as a client; without `ca` by the authorities of the system."""
+    context = Context(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    try:
+        if ca is None:
+            context.load_default_certs()
+        else:
+            context.authorities = authorities_in(_read(ca))
+            context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"cannot load the certificates in {ca}: {error}") from error
+    if cert is not None:
+        _load(context, cert, key or cert, None)
+    return context
+
+
 def _load(context: ssl.SSLContext, cert: Path, key: Path, ca: Path | None) -> None:
     try:
         context.load_cert_chain(cert, key, password=_no_password)

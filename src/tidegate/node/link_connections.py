@@ -11,6 +11,8 @@ import asyncio
 import ssl
 import time
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -19,7 +21,7 @@ from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
 from tidegate.link import Dialer, State
-from tidegate.net import client_context
+from tidegate.net import broker_context, client_context
 from tidegate.net.control_socket import Command
 from tidegate.node.link_explanations import LinkExplanations
 from tidegate.policy.scopes import ScopeLink
@@ -80,7 +82,7 @@ class LinkConnections:
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):
             end = ends.get(name)
-            if end is not dialer.end or end.link.via != dialer.via:
+            if end is not dialer.end or (end.link.via, end.link.broker) != (dialer.via, dialer.broker):
                 self._stop(name)
         for name, end in ends.items():
             if end.link.via and name not in self.dialers:
@@ -93,8 +95,8 @@ class LinkConnections:
             end,
             site=node.site,
             loop=node.loop,
-            context=lambda: certificates(node.config),
-            peer=self._peer,
+            context=lambda: end_certificates(node.config, end),
+            peer=partial(self._peer, end),
             on_bug=node.bug,
             max_packet=max((each.max_packet for each in node.config.listeners), default=LARGEST) + ENVELOPE,
         )
@@ -106,14 +108,17 @@ class LinkConnections:
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    def _peer(self, connection: Connection, expected: str | None) -> Any:
-        return self._node.authentication.peer(connection, expected)
+    def _peer(self, end: LinkEnd, connection: Connection, expected: str | None) -> Any:
+        authentication = self._node.authentication
+        if end.link.broker is not None:
+            return authentication.broker(connection, end.link)
+        return authentication.peer(connection, expected)
 
     def _review(self, end: LinkEnd) -> None:
         connection = end.session.connection
         if connection is None:
             return
-        found = self._peer(connection, end.link.peer)
+        found = self._peer(end, connection, end.link.peer)
         same = end.agreed == end.link.directions
         if found == end.peer and same:
             return
@@ -172,6 +177,7 @@ class LinkConnections:
         dialed = {} if dialer is None else dialer.status()
         return {
             "link": end.link.name,
+            "kind": "node" if end.link.broker is None else "broker",
             "direction": "connects" if end.link.via else "is connected to",
             "state": State.CONNECTED.value if connected else dialed.get("state", State.WAITING.value),
             "address": dialed.get("address") or (None if peer is None else peer.address),
@@ -181,7 +187,7 @@ class LinkConnections:
             "oldest": None if oldest is None else round(max(0.0, time.time() - oldest), 3),
             "round_trip": dialed.get("round_trip"),
             "since": _moment(end.since if connected else session.ended),
-            "error": dialed.get("error"),
+            "error": dialed.get("error") or _refused(end),
         }
 
 
@@ -195,10 +201,24 @@ def certificates(config: Config) -> ssl.SSLContext:
     return context
 
 
+def end_certificates(config: Config, end: LinkEnd) -> ssl.SSLContext:
+    """What this node shows whoever is at the other end of a link, and by which authorities it knows them."""
+    broker, node = end.link.broker, config.node
+    if broker is None:
+        return certificates(config)
+    return broker_context(ca=None if broker.ca is None else Path(broker.ca), cert=node.cert, key=node.key)
+
+
 def try_certificates(config: Config) -> None:
     """Those that the file names can be read: ConfigError if not."""
     if config.node.cert is not None and config.node.ca is not None:
         certificates(config)
+
+
+def _refused(end: LinkEnd) -> str | None:
+    """Of a foreign broker: what it does not let us have."""
+    filters = ", ".join(end.refused_filters)
+    return f"the broker refuses to send {filters}" if filters else None
 
 
 def _shares(link: ScopeLink | None) -> list[dict[str, Any]]:

@@ -62,6 +62,7 @@ from tidegate.node.versions import Versions
 from tidegate.policy.capability import Accepts
 from tidegate.policy.identities import USER
 from tidegate.scope import Realm, Scope
+from tidegate.scope.bridge import ROOM as BRIDGED
 from tidegate.scope.link_control import ROOM as TOLD
 from tidegate.scope.seen_ids import ROOM as SEEN_IDS
 from tidegate.scope.stored_publisher_rules import ROOM
@@ -211,6 +212,7 @@ class Node:
             self._orphaned.recall(scope)
         self._restore(self.scopes)
         self.realm.node_links.restore_ids(records.get(SEEN_IDS, {}))
+        self.realm.node_links.restore_bridged(records.get(BRIDGED, {}))
         self.realm.node_links.restore_told(records.get(TOLD, {}))
         self.realm.node_links.begin()
         self.realm.open_links(self.versions.links_before())

@@ -9,7 +9,7 @@ from tidegate.session.decider import Later
 from tidegate.session.grant import Grant
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.journal import Journal
-from tidegate.session.link import Link, NodeLinkEnd, ScopeLinkEnd
+from tidegate.session.link import BrokerLinkEnd, Link, NodeLinkEnd, ScopeLinkEnd
 from tidegate.session.link_session import LinkSession
 from tidegate.session.message import Delivery, Message, Origin
 from tidegate.session.phase import Hold, Phase
@@ -26,6 +26,7 @@ __all__ = [
     "NO_OPTIONS",
     "NO_TERMS",
     "Bounds",
+    "BrokerLinkEnd",
     "Bucket",
     "Connection",
     "Context",
