@@ -102,7 +102,7 @@ def problems(text: str, **variables: str) -> list[str]:
         ("trust: {accept: [], ask_neighbours: true}\n", f"f.yaml:4: `ask_neighbours` as `true` {NOT_YET}"),
         ("links:\n  - {from: main, to: x, failover: {}}\n", f"f.yaml:5: `failover` {NOT_YET}"),
         ("links:\n  - {from: main, to: x, forward: all}\n", f"f.yaml:5: `forward` {NOT_YET}"),
-        ("links:\n  - {from: main, to: x, kind: node}\n", f"f.yaml:5: `kind` {NOT_YET}"),
+        ("links:\n  - {from: main, to: x, forward: subscriptions}\n", f"f.yaml:5: `forward` {NOT_YET}"),
         ("scopes: {main: {backend: 'mqtt://h'}}\n", f"f.yaml:4: `backend` {NOT_YET}"),
         (
             "limits: {inflight: '${LOTS}'}\n",

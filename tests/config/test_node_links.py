@@ -156,7 +156,7 @@ _PEER = "`links[0].peer` "
             LINK.replace("mqtts:", "mqtt:"),
             "f.yaml:6: `links[0].via[0]` is not encrypted, and nodes prove to each other who they are; write mqtts://",
         ),
-        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts://; write for example "),
+        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts:// or mqtt://; write for example "),
         (
             LINK.replace("far.example", ""),
             "`links[0].via[0]` names no host; write the name or address of the other machine",
@@ -199,8 +199,16 @@ _PEER = "`links[0].peer` "
             "f.yaml:6: `failover` is not supported by this version yet; remove it: nothing may look ",
         ),
         (
-            LINK.replace("}]", ", kind: broker}]"),
-            "f.yaml:6: `kind` is not supported by this version yet; remove it: nothing may look ",
+            "links: [{from: gym, to: hq, broker: {}, peer: CN=hq}]\n",
+            "`links[0].broker` is connected to by this node; add `via` with its address",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {}, peer: CN=hq, via: ["mqtt://hq.example"]}]\n',
+            "`links[0].peer` names a certificate, and an address in `via` is not encrypted; write mqtts://",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {password: x}, via: ["mqtt://hq.example"]}]\n',
+            "`links[0].broker.password` has no effect without `user`; add that, or remove it",
         ),
         (
             LINK.replace("}]", ", forward: subscriptions}]"),

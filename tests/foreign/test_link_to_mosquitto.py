@@ -50,7 +50,8 @@ class Mosquitto:
         place = folder / "mosquitto"
         place.mkdir()
         self._file = place / "mosquitto.conf"
-        kept = f"max_inflight_messages 0\nuser root\npersistence true\npersistence_location {place}/\n"  # it would give up root
+        # root, because it would give that up and not find its files; no window, because it forgets what is behind one
+        kept = f"user root\nmax_inflight_messages 0\npersistence true\npersistence_location {place}/\n"
         listener = next((line for line in lines if line.startswith("listener ")), f"listener {self.port} 127.0.0.1")
         rest = [line for line in lines if not line.startswith("listener ")]
         self._file.write_text("\n".join((listener.replace("PORT", str(self.port)), kept, *rest, "")))

@@ -88,6 +88,10 @@ class BrokerEnd(LinkEnd):
         return self.link.broker
 
     @property
+    def trusted(self) -> bool:
+        return False
+
+    @property
     def version(self) -> int:
         return V5 if self.broker.mqtt5 else V311
 

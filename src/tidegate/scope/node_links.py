@@ -22,6 +22,7 @@ from tidegate.gate import Deny, RuleSet, Step
 from tidegate.gate.scope_links import FORWARD
 from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
+from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
@@ -32,6 +33,7 @@ from tidegate.scope.link_control import ROOM as TOLD
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
+from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.session import (
     NEVER,
     Connection,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
+    from tidegate.scope.stored_publisher_rules import Publishers
 
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
@@ -178,6 +181,14 @@ class LinkEnd:
         """The scope at the other end as paths name it; empty while its node is not known."""
         return "" if self.greeted is None else f"{self.link.far}@{self.greeted.node}"
 
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a connection now, to a node that was found on the trust list."""
+        if self.peer is None:
+            return False
+        ranks = self.scope.gate.rules.levels.ranks
+        return TRUSTED not in ranks or ranks.get(self.peer.level, 0) >= ranks[TRUSTED]
+
     def refused(self, why: str) -> None:
         """Has it audited that something the other node said was not believed."""
         self.scope.report("read", self.session.inward, PREFIX, Deny(step=Step.WRITE, rule="link", error=why))
@@ -271,12 +282,7 @@ class LinkEnd:
 
     def refusal(self, packet: Connack) -> str:
         """Why the other side says that it does not open the link."""
-        try:
-            name = Reason(packet.reason).name.lower().replace("_", " ")
-        except ValueError:
-            name = "refused"
-        text = packet.properties.reason_string
-        return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")
+        return refusal_text(packet)
 
     def answered(self, packet: Packet) -> None:
         """The other side answers what no node asks."""
@@ -360,6 +366,7 @@ class LinkEnd:
         session = self.session
         if session.connection is connection:
             self.control.tell_again()
+            self.links.spreading.tell_all(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -407,6 +414,7 @@ class NodeLinks:
         self,
         scopes: Mapping[str, Scope],
         foreign: ForeignOwners,
+        publishers: Publishers,
         bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
     ) -> None:
         """`bridge` makes the end of a link to a foreign broker."""
@@ -415,6 +423,7 @@ class NodeLinks:
         self.bridged: dict[str, frozenset[str]] = {}
         """By link, the filters that its foreign broker has been asked for."""
         self.owners = OwnerSets(foreign)
+        self.spreading = SpreadingRules(publishers, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -539,3 +548,13 @@ def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
             for name in target:
                 joined[name] = source
     return {name: frozenset(names) for name, names in joined.items()}
+
+
+def refusal_text(packet: Connack) -> str:
+    """Why a CONNACK of MQTT 5 says no."""
+    try:
+        name = Reason(packet.reason).name.lower().replace("_", " ")
+    except ValueError:
+        name = "refused"
+    text = packet.properties.reason_string
+    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")

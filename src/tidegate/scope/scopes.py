@@ -58,7 +58,7 @@ class Realm:
         self.publishers = Publishers(site, self.scopes, audit)
         self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
-        self.node_links = NodeLinks(self.scopes, self.foreign, BrokerEnd)
+        self.node_links = NodeLinks(self.scopes, self.foreign, self.publishers, BrokerEnd)
         self._opened = 0  # links
         self._arrange(rules)
 
