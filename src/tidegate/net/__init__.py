@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.net.binding import bound
 from tidegate.net.connection_shell import ConnectionShell
-from tidegate.net.endpoint import Endpoint, Tls, broker_context, client_context
+from tidegate.net.endpoint import Endpoint, Tls, client_context
 from tidegate.net.listener import Listener
 
-__all__ = ["ConnectionShell", "Endpoint", "Listener", "Tls", "bound", "broker_context", "client_context"]
+__all__ = ["ConnectionShell", "Endpoint", "Listener", "Tls", "bound", "client_context"]

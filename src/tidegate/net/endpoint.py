@@ -39,32 +39,28 @@ class Tls:
         return context
 
 
-def client_context(*, cert: Path, key: Path, ca: Path, minimum: str = "1.2") -> ssl.SSLContext:
-    """For a node that connects to another, from the files as they are now: each shows the other its certificate."""
+def client_context(*, cert: Path | None, key: Path | None, ca: Path | None, minimum: str = "1.2") -> ssl.SSLContext:
+    """For a node that connects to another, from the files as they are now: each shows the other its certificate, if it
+    has one. Without `ca` it is the authorities of the system that count."""
     context = Context(ssl.PROTOCOL_TLS_CLIENT)
-    context.authorities = authorities_in(_read(ca))
+    if ca is not None:
+        context.authorities = authorities_in(_read(ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    _load(context, cert, key, ca)
-    return context
-
-
-def broker_context(*, ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
-    """For a node that connects to a foreign broker as a client; without `ca` by the authorities of the system."""
-    context = Context(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    try:
-        if ca is None:
-            context.load_default_certs()
-        else:
-            context.authorities = authorities_in(_read(ca))
-            context.load_verify_locations(ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"cannot load the certificates in {ca}: {error}") from error
+    if ca is None:
+        context.load_default_certs()
+    else:
+        _trust(context, ca)
     if cert is not None:
         _load(context, cert, key or cert, None)
     return context
+
+
+def _trust(context: ssl.SSLContext, ca: Path) -> None:
+    try:
+        context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"cannot load the authorities in {ca}: {error}") from error
 
 
 def _load(context: ssl.SSLContext, cert: Path, key: Path, ca: Path | None) -> None:

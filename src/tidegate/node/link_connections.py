@@ -21,7 +21,7 @@ from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
 from tidegate.link import Dialer, State
-from tidegate.net import broker_context, client_context
+from tidegate.net import client_context
 from tidegate.net.control_socket import Command
 from tidegate.node.link_explanations import LinkExplanations
 from tidegate.policy.scopes import ScopeLink
@@ -206,7 +206,7 @@ def end_certificates(config: Config, end: LinkEnd) -> ssl.SSLContext:
     broker, node = end.link.broker, config.node
     if broker is None:
         return certificates(config)
-    return broker_context(ca=None if broker.ca is None else Path(broker.ca), cert=node.cert, key=node.key)
+    return client_context(cert=node.cert, key=node.key, ca=None if broker.ca is None else Path(broker.ca))
 
 
 def try_certificates(config: Config) -> None:

@@ -46,7 +46,10 @@ class Realm:
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
         keyring: Keyring | None = None,
+        make_scope: Callable[..., Scope] = Scope,
     ) -> None:
+        """`make_scope`: called with what `Scope` is called with; some of them may guard another broker."""
+        self._make_scope = make_scope
         self.node = node
         self.site = site
         self.audit = audit
@@ -178,7 +181,7 @@ class Realm:
                 self.site.on_alarm.remove(scope.gate.cache.tick)
 
     def _made(self, name: str, rules: RuleSet) -> Scope:
-        return Scope(
+        return self._make_scope(
             name=name,
             node=self.node,
             site=self.site,

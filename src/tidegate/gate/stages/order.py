@@ -47,6 +47,8 @@ class StageSet:
     """Where a link from a scope of another node enters this one."""
     bridging: tuple[Stage, ...]
     """Where a link to a foreign broker leaves this one."""
+    relaying: tuple[Stage, ...]
+    """Where a message goes to the broker that the scope guards."""
     key_groups: KeyGroupFinder
     owners: OwnerPreferences
 
@@ -72,6 +74,7 @@ class StageSet:
             exporting=exporting,
             importing=importing,
             bridging=bridging(rules, attributes, owners, publishers),
+            relaying=(LevelStage(rules.levels),),
             key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
             owners=owners,
         )
@@ -90,6 +93,8 @@ class StageSet:
         """Steps 6 to 10 for what is sent over a link."""
         if target.bridges:
             return self.bridging
+        if target.relays:
+            return self.relaying
         return self.exporting if target.exports else self.egress
 
 
