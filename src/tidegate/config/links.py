@@ -31,10 +31,12 @@ from tidegate.config.problems import (
     suggestion,
     unknown,
 )
-from tidegate.config.section import CheckedSection, FilePath, Identity, Name
-from tidegate.config.units import Count
+from tidegate.config.section import CheckedSection, FilePath, Identity, Name, Section
+from tidegate.config.units import Count, Duration
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
+from tidegate.policy.failover import Failover as Strategy
+from tidegate.policy.failover import Mode
 from tidegate.policy.scopes import ALL, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
 from tidegate.policy.trust import certificate_fingerprint
@@ -211,6 +213,37 @@ class Broker(CheckedSection):
             yield ("password",), "has no effect without `user`; add that, or remove it"
 
 
+class Failover(Section):
+    """How a link to another node uses the addresses of `via`: the first is its default, the others are backups."""
+
+    mode: Mode = Mode.ON_DEMAND
+    """`on_demand`: a backup is opened when the default cannot be reached any more. `active`: all are open, and one
+    carries, so that another can take over at once."""
+    attempts: Count = Field(default=4, ge=1, le=1000)
+    """How often the default is tried, with `on_demand`, before a backup is opened."""
+    interval: Duration = Field(default=3.0, ge=0.01, le=3600)
+    """The time from one attempt to the next. An attempt that takes longer is given up."""
+    restore: Duration | None = Field(default=30.0, ge=0.01, le=86400)
+    """How often the default is tried again while a backup carries; with `active`, how long the default must have been
+    there before it carries again. `null`: the backup goes on carrying."""
+    heartbeat: Duration = Field(default=1.0, ge=0.02, le=300)
+    """How often each connection is tested. One over which nothing comes for three heartbeats is lost."""
+    overload: Count | None = Field(default=None, ge=1)
+    """While the default has more messages than this in its queue and does not catch up, a backup carries. Default: only
+    a loss counts."""
+
+    @property
+    def built(self) -> Strategy:
+        return Strategy(
+            mode=self.mode,
+            attempts=self.attempts,
+            interval=self.interval,
+            restore=self.restore,
+            heartbeat=self.heartbeat,
+            overload=self.overload,
+        )
+
+
 class Link(CheckedSection):
     """Two scopes that are joined, neither of which is the parent of the other. With `via` or `peer` one of them is a
     scope of another node."""
@@ -235,6 +268,9 @@ class Link(CheckedSection):
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
+    failover: Failover | None = None
+    """For several addresses in `via`: when which of them is used. Default: they are tried in order, and the first that
+    answers is kept until it is lost."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.share is not None and "direction" in self.model_fields_set:
@@ -246,6 +282,11 @@ class Link(CheckedSection):
             yield ("overflow",), text
         if self.broker is not None and not self.via:
             yield ("broker",), "is connected to by this node; add `via` with its address"
+        if self.broker is not None and self.failover is not None:
+            yield ("failover",), "needs a Tidegate node at the other end; remove it: addresses are tried in order"
+        if self.failover is not None and len(self.via) < 2:
+            text = "chooses between addresses, and `via` has" + (" one" if self.via else " none")
+            yield ("failover",), f"{text}; add another one to `via`, or remove it"
         for index, address in enumerate(self.via):
             if not address.tls and self.broker is None:
                 text = "is not encrypted, and nodes prove to each other who they are; write mqtts://"

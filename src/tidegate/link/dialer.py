@@ -63,6 +63,7 @@ class Dialer:
         self.end = end
         self.via = end.link.via  # as it was when this one was made
         self.broker = end.link.broker  # the same
+        self.strategy = None  # see `Failover`
         self.state = State.CONNECTING
         self.address: Address | None = None
         """The one that is connected, or was tried last."""

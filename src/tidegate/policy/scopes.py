@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate.policy.brokering import PLAIN
+from tidegate.policy.failover import Failover
 from tidegate.topics import covers, matches, overlaps, valid_topic
 
 ORIGINALS: Final = 50
@@ -181,6 +182,8 @@ class NodeLink:
     overflow: Overflow = Overflow.DROP
     broker: Broker | None = None
     """How the foreign broker there is reached; None: there is a Tidegate node."""
+    failover: Failover | None = None
+    """How the connections to several addresses are used; None: one after the other, until one opens."""
 
     @property
     def name(self) -> str:

@@ -131,7 +131,7 @@ class BrokerEnd(LinkEnd):
         allowed, shares = packet.properties.maximum_qos, () if self.link.out is None else self.link.out.shares
         if allowed is not None and any(share.qos > allowed for share in shares):
             return f"the broker takes QoS {allowed} at most; write `qos: {allowed}` in `share`"
-        self._attach(connection, peer, None, packet.properties)
+        self.attach(connection, peer, None, packet.properties)
         if isinstance(self.session.exporter, BrokerExports):
             self.session.exporter.retains = packet.properties.retain_available != 0
         if not packet.session_present:
@@ -177,7 +177,7 @@ class BrokerEnd(LinkEnd):
             return "it does not know the bit of bridges"
         return OLD_REASONS.get(packet.reason, f"refused ({packet.reason})")
 
-    def answered(self, packet: Packet) -> None:
+    def take_answer(self, packet: Packet) -> None:
         """The broker says which of the filters it lets us have."""
         if not isinstance(packet, Suback):
             return
