@@ -24,6 +24,7 @@ from processes import Served, from_file, on_uvloop, until
 from sockets.acts import come, policy, setting
 from tidegate import wire
 from tidegate.cli import certificates
+from tidegate.wire.envelope import Static, bundle, encode_static, seal
 
 VERSIONS = pytest.mark.parametrize("version", ["5", "3.1.1"])
 OUT, IN = "link:main->hq", "link:hq->main"
@@ -306,6 +307,20 @@ async def _kept(node: Served, there: Client) -> Any:
     retained = node.node.scopes["main"].retained
     await until(lambda: retained.get("hq/down/1") is not None)
     return retained.get("hq/down/1")
+
+
+@on_uvloop
+async def test_a_payload_like_an_envelope_is_a_payload(tmp_path: Path) -> None:
+    static = encode_static(Static(origin="ab" * 8, publisher={"client": "x", "domain": "test"}, topic="up/1"))
+    payload = seal(static, bytes(14), 1, 0, 1.0, None, 0, False, b"inside", None)
+    bundled = bundle(bytes(14), 1, 1.0, [b"a", b"b"])
+    async with bridged(tmp_path) as (node, broker):
+        mary, there = await come(node, "mary"), await broker.come(node, "there")
+        await mary.subscribe("hq/#", qos=1)
+        for content in (payload, static + bundled):
+            for qos in (0, 1, 0):
+                await there.publish("plant/down/1", content, qos=qos)
+                assert (await mary.message()).payload == content
 
 
 # -- how it connects -----------------------------------------------------------------------------------------------

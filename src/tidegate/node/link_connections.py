@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from tidegate.authentication.foreign_broker import foreign_broker
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
@@ -24,6 +25,7 @@ from tidegate.link import Dialer, Failover, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
 from tidegate.node.link_explanations import LinkExplanations
+from tidegate.node.vouching import Vouching
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd
@@ -46,6 +48,7 @@ class LinkConnections:
     def __init__(self, node: Node) -> None:
         self.dialers: dict[str, Dialer | Failover] = {}  # by the name of the link
         self.explanations = LinkExplanations(node)
+        self.vouching = Vouching(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -57,6 +60,7 @@ class LinkConnections:
         links.on_change.append(self._changed)
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
+        self.vouching.start()
         self._arrange()
 
     async def close(self) -> None:
@@ -79,6 +83,7 @@ class LinkConnections:
         self._node.audit.changed(self._node.audit.version, what, action="remove")
 
     def _arrange(self) -> None:
+        self.vouching.arrange()
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):
             end = ends.get(name)
@@ -119,7 +124,8 @@ class LinkConnections:
     def _peer(self, end: LinkEnd, connection: Connection, expected: str | None) -> Any:
         authentication = self._node.authentication
         if end.link.broker is not None:
-            return authentication.broker(connection, end.link)
+            levels = authentication.built.rules.levels
+            return foreign_broker(connection, end.link, levels, authentication.revocation)
         return authentication.peer(connection, expected)
 
     def _review(self, end: LinkEnd) -> None:
