@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -31,6 +33,14 @@ class LinkState(BaseModel):
     since: str | None
     """When it was connected, or when the last connection ended."""
     error: str | None
+    standby: int
+    """Connections that are open beside the one that carries."""
+    switches: int
+    """How often another connection has taken over, at the end that connects."""
+    on_backup: bool
+    """Whether another connection than the default carries."""
+    failover: dict[str, Any] | None
+    """At the end that connects, with `failover`: `mode`, `default`, `reason`, and all `connections`."""
 
 
 class LinkStates(BaseModel):

@@ -7,6 +7,7 @@
   is gone at the other side.
 - Rules of publishers: see `spreading_rules`.
 - Questions and answers: see `link_questions`.
+- Which connection carries: see `standby_connections`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "$tidegate/link/"
 PREFERENCES: Final = f"{PREFIX}preferences"
 RETAINED: Final = f"{PREFIX}retained"
+DEFAULT: Final = f"{PREFIX}default"
 RULES: Final = f"{PREFIX}rules"
 TOLD: Final = 100_000  # owners of whom it is known that the other node has messages
 ROOM: Final = "told"
@@ -176,6 +178,8 @@ class LinkControl:
             self.questions.take_question(payload)
         elif topic == ANSWER:
             self.questions.take_answer(payload)
+        elif topic == DEFAULT:
+            self.end.told_of_default(payload)
         else:
             raise ProtocolError(f"nothing is known of `{topic[:100]}` on a link")
 

@@ -49,6 +49,7 @@ from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
+    NONE,
     V5,
     Connack,
     Connect,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
+    from tidegate.scope.standby_connections import StandbyEnd
     from tidegate.scope.stored_publisher_rules import Publishers
 
 GREETING: Final = "tidegate-link"
@@ -132,6 +134,8 @@ class NoSubscriptions:
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
+    session_type: type[LinkSession] = LinkSession
+
     def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
         self.scope = scope
         self.site = scope.site
@@ -141,7 +145,12 @@ class LinkEnd:
         self.since = 0.0  # wall clock
         self.agreed: tuple[ScopeLink, ...] = ()
         """What crossed when its connection was opened."""
-        self.session = LinkSession(
+        self.terms = NONE
+        """What the other node has said of itself when the connection was opened."""
+        self.standbys: dict[str, StandbyEnd] = {}
+        """The connections that are open beside the one that carries, by name."""
+        self.carried_by = ""  # the name of the one that carries, if that was a standby
+        self.session = self.session_type(
             site=self.site,
             decider=scope.path.egress,
             principal=f"{PRINCIPAL}{link.name}",
@@ -182,6 +191,10 @@ class LinkEnd:
         """The queue is full, and its oldest message goes."""
         self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
 
+    def told_of_default(self, payload: bytes) -> None:
+        """The other node speaks of the default connection, over one that carries."""
+        raise ProtocolError("this connection carries already")
+
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def configure(self, link: NodeLink) -> None:
@@ -198,6 +211,8 @@ class LinkEnd:
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
+        for standby in tuple(self.standbys.values()):
+            standby.configure(link)
 
     def identify(self) -> None:
         """Which links it acts over, by the rules and the connection of now."""
@@ -277,7 +292,7 @@ class LinkEnd:
             return f"the other side answers for another link, {greeting.link[:100]}"
         if greeting.node == self.site.origin.node:
             return TWIN
-        self._attach(connection, peer, greeting, packet.properties)
+        self.attach(connection, peer, greeting, packet.properties)
         return ""
 
     def welcome(self, connection: Connection, packet: Connect, peer: Peer) -> Refused | None:
@@ -302,16 +317,18 @@ class LinkEnd:
                 user_properties=((GREETING, self._greeting.text),),
             ),
         )
-        self._attach(connection, peer, greeting, packet.properties, encode(answer, V5))
+        self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
         return None
 
-    def _attach(
+    def attach(
         self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
     ) -> None:
+        """The session goes on over this connection. `answer` is sent before anything else."""
         session = self.session
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
@@ -379,8 +396,9 @@ class LinkEnd:
     def end(self) -> None:
         """The link is gone from the rules, and what was owed over it."""
         session = self.session
-        if session.connection is not None:
-            session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
+        for each in (session, *(standby.session for standby in tuple(self.standbys.values()))):
+            if each.connection is not None:
+                each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
         self.control.ended()
