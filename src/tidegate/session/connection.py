@@ -116,7 +116,7 @@ class Connection:
         self.since = self.site.wall
         self.certificate = certificate
 
-    def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes], tuple[int, int]]) -> None:
+    def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes, int], tuple[int, int]]) -> None:
         """What it publishes is taken in another way: it is that of a link, and not of a client.
 
         `ahead` takes what needs no decision (`Reader.ahead`).
