@@ -9,6 +9,7 @@ import pytest
 from tidegate.config import Config, ConfigErrors, load, parse
 from tidegate.monitor import Direction
 from tidegate.policy.domains import Domain
+from tidegate.policy.failover import Failover, Mode
 from tidegate.policy.scopes import ALL, NodeLink, Overflow, ScopeLink, TopicMapping
 
 HEAD = """\
@@ -53,6 +54,7 @@ links:
     via: ["mqtts://far.example:8884", "mqtts://[::1]"]
     peer: CN=far,O=Gyms
     overflow: refuse
+    failover: {mode: active, attempts: 2, interval: 500ms, restore: null, heartbeat: 200ms, overload: 10000}
     share: [{topic: "+/speed", qos: 1, remote_prefix: "MyGym/"}, {topic: "cmd/#", direction: in}]
 """
     )
@@ -66,6 +68,7 @@ links:
         via=("mqtts://far.example:8884", "mqtts://[::1]:8883"),
         peer="CN=far,O=Gyms",
         overflow=Overflow.REFUSE,
+        failover=Failover(mode=Mode.ACTIVE, attempts=2, interval=0.5, restore=None, heartbeat=0.2, overload=10000),
     )
     assert link.name == str(link) == "gym->far"
 
@@ -196,7 +199,11 @@ _PEER = "`links[0].peer` "
         ),
         (
             LINK.replace("}]", ", failover: {mode: active}}]"),
-            "f.yaml:6: `failover` is not supported by this version yet; remove it: nothing may look ",
+            "`links[0].failover` chooses between addresses, and `via` has one; add another one to `via`, or remove it",
+        ),
+        (
+            "links: [{from: gym, to: far, peer: CN=far, failover: {}}]\n",
+            "`links[0].failover` chooses between addresses, and `via` has none; add another one",
         ),
         (
             LINK.replace("}]", ", kind: broker}]"),

@@ -275,7 +275,8 @@ class _Builder:
         section = self.config.trust
         if section is None or section.accept is None:
             return None
-        return policy.Trust(section.by, accepted, section.otherwise)
+        vouch = section.vouch if section.ask_neighbours else None
+        return policy.Trust(section.by, accepted, section.otherwise, vouch=vouch)
 
 
 def _entry(
@@ -385,4 +386,5 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         via=tuple(map(str, entry.via)),
         peer=entry.peer,
         overflow=entry.overflow,
+        failover=None if entry.failover is None else entry.failover.built,
     )

@@ -31,10 +31,12 @@ from tidegate.config.problems import (
     suggestion,
     unknown,
 )
-from tidegate.config.section import CheckedSection, Identity, Name
+from tidegate.config.section import CheckedSection, Identity, Name, Section
 from tidegate.config.units import Count, Duration
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
+from tidegate.policy.failover import Failover as Strategy
+from tidegate.policy.failover import Mode
 from tidegate.policy.scopes import ALL, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
 from tidegate.policy.trust import certificate_fingerprint
@@ -189,6 +191,37 @@ class TopicMapping(CheckedSection):
             yield ("topic",), _RESERVED
 
 
+class Failover(Section):
+    """How a link to another node uses the addresses of `via`: the first is its default, the others are backups."""
+
+    mode: Mode = Mode.ON_DEMAND
+    """`on_demand`: a backup is opened when the default cannot be reached any more. `active`: all are open, and one
+    carries, so that another can take over at once."""
+    attempts: Count = Field(default=4, ge=1, le=1000)
+    """How often the default is tried, with `on_demand`, before a backup is opened."""
+    interval: Duration = Field(default=3.0, ge=0.01, le=3600)
+    """The time from one attempt to the next. An attempt that takes longer is given up."""
+    restore: Duration | None = Field(default=30.0, ge=0.01, le=86400)
+    """How often the default is tried again while a backup carries; with `active`, how long the default must have been
+    there before it carries again. `null`: the backup goes on carrying."""
+    heartbeat: Duration = Field(default=1.0, ge=0.02, le=300)
+    """How often each connection is tested. One over which nothing comes for three heartbeats is lost."""
+    overload: Count | None = Field(default=None, ge=1)
+    """While the default has more messages than this in its queue and does not catch up, a backup carries. Default: only
+    a loss counts."""
+
+    @property
+    def built(self) -> Strategy:
+        return Strategy(
+            mode=self.mode,
+            attempts=self.attempts,
+            interval=self.interval,
+            restore=self.restore,
+            heartbeat=self.heartbeat,
+            overload=self.overload,
+        )
+
+
 class Link(CheckedSection):
     """Two scopes that are joined, neither of which is the parent of the other. With `via` or `peer` one of them is a
     scope of another node."""
@@ -211,6 +244,9 @@ class Link(CheckedSection):
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
+    failover: Failover | None = None
+    """For several addresses in `via`: when which of them is used. Default: they are tried in order, and the first that
+    answers is kept until it is lost."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.share is not None and "direction" in self.model_fields_set:
@@ -220,6 +256,9 @@ class Link(CheckedSection):
         if not self.remote and "overflow" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("overflow",), text
+        if self.failover is not None and len(self.via) < 2:
+            text = "chooses between addresses, and `via` has" + (" one" if self.via else " none")
+            yield ("failover",), f"{text}; add another one to `via`, or remove it"
         for index, address in enumerate(self.via):
             if address in self.via[:index]:
                 yield ("via", index), f"is `{address}` again; remove one of the two"

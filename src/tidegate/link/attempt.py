@@ -60,12 +60,17 @@ class Attempt:
         on_bug: OnBug,
         max_packet: int,
         keep_alive: float,
+        silence: float | None = None,
+        patience: float | None = None,
     ) -> None:
+        """`silence`: for how many keep-alives nothing may come. `patience`: how long opening it may take."""
         self.loop = loop
         self.end = end
         self.address = address
         self.peer: Peer | None = None
         self.keep_alive = keep_alive
+        self._silence = SILENCE if silence is None else silence
+        self._patience = CONNECTING if patience is None else min(patience, CONNECTING)
         self.round_trip: float | None = None
         self.error = ""
         """Why it did not open, or has ended."""
@@ -91,7 +96,7 @@ class Attempt:
         address = self.address
         opened = False
         try:
-            async with asyncio.timeout(CONNECTING):
+            async with asyncio.timeout(self._patience):
                 await self.loop.create_connection(
                     lambda: self._shell,
                     address.host,
@@ -102,7 +107,7 @@ class Attempt:
                 )
                 opened = await self._connected
         except TimeoutError:
-            self._fail(f"no answer in {CONNECTING:g} s")
+            self._fail(f"no answer in {self._patience:g} s")
         except ssl.SSLCertVerificationError as error:
             self._fail(f"its certificate is not accepted: {error.verify_message}")
         except OSError as error:
@@ -189,9 +194,9 @@ class Attempt:
                 await self._wait(LINGER)
                 self.abort()
                 return
-            silent = (now if connection.holds else connection.reader.last_read) + self.keep_alive * SILENCE
+            silent = (now if connection.holds else connection.reader.last_read) + self.keep_alive * self._silence
             if silent <= now:
-                self._fail(f"nothing came for {self.keep_alive * SILENCE:g} s")
+                self._fail(f"nothing came for {self.keep_alive * self._silence:g} s")
                 self.end_with(Reason.KEEP_ALIVE_TIMEOUT)
                 self.abort()
                 return
@@ -206,7 +211,7 @@ class Attempt:
     def _ping(self) -> None:
         self._site.open()
         self._pinged = perf_counter()
-        self.connection.session.send(PINGREQ)
+        self.connection.write(PINGREQ)  # also while its session is not to write
 
     def _answered(self) -> None:
         self.round_trip = perf_counter() - self._pinged

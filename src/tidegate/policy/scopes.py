@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate.policy.brokering import PLAIN
+from tidegate.policy.failover import Failover
 from tidegate.topics import covers, matches, overlaps, valid_topic
 
 ORIGINALS: Final = 50
@@ -165,6 +166,8 @@ class NodeLink:
     peer: str | None = None
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
     overflow: Overflow = Overflow.DROP
+    failover: Failover | None = None
+    """How the connections to several addresses are used; None: one after the other, until one opens."""
 
     @property
     def name(self) -> str:

@@ -26,6 +26,7 @@ from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
@@ -47,8 +48,10 @@ from tidegate.session import (
 )
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
+from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
+    NONE,
     V5,
     Connack,
     Connect,
@@ -65,11 +68,15 @@ if TYPE_CHECKING:
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
+    from tidegate.scope.standby_connections import StandbyEnd
     from tidegate.scope.stored_publisher_rules import Publishers
 
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
 VERSION: Final = "1"
+BUNDLES: Final = "tidegate-link-bundles"
+BUNDLES_VERSION: Final = "1"
+"""And another one of a node that takes several QoS 0 messages in one envelope."""
 _NODE: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -132,6 +139,8 @@ class NoSubscriptions:
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
+    session_type: type[LinkSession] = LinkSession
+
     def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
         self.scope = scope
         self.site = scope.site
@@ -141,7 +150,12 @@ class LinkEnd:
         self.since = 0.0  # wall clock
         self.agreed: tuple[ScopeLink, ...] = ()
         """What crossed when its connection was opened."""
-        self.session = LinkSession(
+        self.terms = NONE
+        """What the other node has said of itself when the connection was opened."""
+        self.standbys: dict[str, StandbyEnd] = {}
+        """The connections that are open beside the one that carries, by name."""
+        self.carried_by = ""  # the name of the one that carries, if that was a standby
+        self.session = self.session_type(
             site=self.site,
             decider=scope.path.egress,
             principal=f"{PRINCIPAL}{link.name}",
@@ -182,6 +196,10 @@ class LinkEnd:
         """The queue is full, and its oldest message goes."""
         self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
 
+    def told_of_default(self, payload: bytes) -> None:
+        """The other node speaks of the default connection, over one that carries."""
+        raise ProtocolError("this connection carries already")
+
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def configure(self, link: NodeLink) -> None:
@@ -198,6 +216,8 @@ class LinkEnd:
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
+        for standby in tuple(self.standbys.values()):
+            standby.configure(link)
 
     def identify(self) -> None:
         """Which links it acts over, by the rules and the connection of now."""
@@ -256,7 +276,7 @@ class LinkEnd:
             properties=Properties(
                 session_expiry_interval=NEVER,
                 receive_maximum=limits.receive_maximum,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
 
@@ -277,7 +297,7 @@ class LinkEnd:
             return f"the other side answers for another link, {greeting.link[:100]}"
         if greeting.node == self.site.origin.node:
             return TWIN
-        self._attach(connection, peer, greeting, packet.properties)
+        self.attach(connection, peer, greeting, packet.properties)
         return ""
 
     def welcome(self, connection: Connection, packet: Connect, peer: Peer) -> Refused | None:
@@ -299,19 +319,21 @@ class LinkEnd:
                 receive_maximum=limits.receive_maximum,
                 maximum_packet_size=connection.reader.max_packet,
                 server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
-        self._attach(connection, peer, greeting, packet.properties, encode(answer, V5))
+        self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
         return None
 
-    def _attach(
+    def attach(
         self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
     ) -> None:
+        """The session goes on over this connection. `answer` is sent before anything else."""
         session = self.session
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
@@ -320,6 +342,7 @@ class LinkEnd:
         publishing = LinkPublishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
+        session.bundling = _takes_bundles(terms)
         session.attach(
             connection,
             version=V5,
@@ -346,6 +369,7 @@ class LinkEnd:
         if session.connection is connection:
             self.control.tell_again()
             self.links.spreading.tell_all(self)
+            self.links.certificates.opened(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -379,8 +403,9 @@ class LinkEnd:
     def end(self) -> None:
         """The link is gone from the rules, and what was owed over it."""
         session = self.session
-        if session.connection is not None:
-            session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
+        for each in (session, *(standby.session for standby in tuple(self.standbys.values()))):
+            if each.connection is not None:
+                each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
         self.control.ended()
@@ -393,6 +418,7 @@ class NodeLinks:
         self._scopes = scopes
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.certificates = CertificateRequests(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -425,11 +451,14 @@ class NodeLinks:
                 end.session.save()
         for scope in self._scopes.values():
             scope.node_links = self
+        self.certificates.review()
         for changed in self.on_change:
             changed()
 
-    def begin(self) -> None:
-        """What the store kept is restored: from now on what is owed over a link is kept there."""
+    def begin(self, records: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})) -> None:
+        """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
+        self.restore_ids(records.get(SEEN, {}))
+        self.restore_told(records.get(TOLD, {}))
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
@@ -468,8 +497,8 @@ class NodeLinks:
             if end is not None:
                 end.plans.seen_ids.restore(ids)
             else:  # the link is gone
-                for slot in ids:
-                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {slot}", None)
+                for place in ids:
+                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {place}", None)
 
     def restore_told(self, records: Iterable[str]) -> None:
         """Of which owners other nodes have been given messages, as the store kept it."""
@@ -493,6 +522,12 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
+
+
+def _takes_bundles(terms: Properties) -> bool:
+    """Whether the other node takes several QoS 0 messages in one envelope."""
+    room = terms.maximum_packet_size
+    return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
 
 
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:
