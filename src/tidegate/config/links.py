@@ -156,9 +156,14 @@ class Scope(CheckedSection):
     """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
     Default: one that is made once and kept in the data folder."""
 
+    max_age: Duration | None = Field(default=None, gt=0)
+    """After how long a message that is not retained is not taken from the broker any more. It bounds how long whole
+    messages could be replayed by who reads and writes around the guard. Default: `limits.session_expiry`, for so long
+    they may wait for their receivers."""
+
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
-            for key in ("authenticate", "unenveloped", "username", "password", "secret"):
+            for key in ("authenticate", "unenveloped", "username", "password", "secret", "max_age"):
                 if key in self.model_fields_set:
                     yield (key,), "has no effect without `backend`; add that, or remove it"
         elif self.password is not None and self.username is None:

@@ -66,6 +66,7 @@ class Connection:
         "reader",
         "session",
         "shell",
+        "since",
         "site",
         "timer",
         "version",
@@ -93,6 +94,7 @@ class Connection:
         self.client_max_packet = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any
         self.address = ""
+        self.since = 0.0  # wall clock
         self.certificate: dict[str, Any] | None = None
         self.bucket: Bucket | None = None
         self.timer: Timer | None = None
@@ -111,6 +113,7 @@ class Connection:
         self.shell = shell
         self.write = shell.write
         self.address = address
+        self.since = self.site.wall
         self.certificate = certificate
 
     def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes, int], tuple[int, int]]) -> None:
