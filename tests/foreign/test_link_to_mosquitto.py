@@ -312,7 +312,9 @@ async def _kept(node: Served, there: Client) -> Any:
 @on_uvloop
 async def test_a_payload_like_an_envelope_is_a_payload(tmp_path: Path) -> None:
     static = encode_static(
-        Static(origin="ab" * 8, publisher={"client": "x", "domain": "test"}, topic="up/1", floor="tls")
+        Static(
+            origin="ab" * 8, publisher={"kind": "client", "client": "x", "domain": "test"}, topic="up/1", floor="tls"
+        )
     )
     payload = seal(static, bytes(14), 1, 0, 1.0, None, 0, False, b"inside", None)
     bundled = bundle(bytes(14), 1, 1.0, [b"a", b"b"])
