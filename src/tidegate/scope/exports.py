@@ -81,7 +81,7 @@ class LinkExports:
             proof,
         )
         if properties is not NONE or expiry is not None:
-            properties = replace(self._forwarded(properties), message_expiry_interval=expiry)
+            properties = replace(without_floor(properties, self.link), message_expiry_interval=expiry)
         return encode_publish_parts(there, payload, qos, retain, V5, properties)
 
     def head(self, name: bytes, source: Session) -> bytes:
@@ -114,16 +114,6 @@ class LinkExports:
         crossed = self.link.crossing(topic)
         there = (topic if crossed is None else crossed[0]).encode()
         return b"%b%b\0%b" % (len(there).to_bytes(2, "big"), there, encode_static(self._static(message)))
-
-    def _forwarded(self, properties: Properties) -> Properties:
-        """Properties as they are there: the floor is in the envelope, and answers have to find their way back."""
-        pairs = properties.user_properties
-        if pairs and pairs[-1][0] == FLOOR:
-            pairs = pairs[:-1]
-        response = properties.response_topic
-        if response is not None:
-            response = self.link.answered(response) if self.link.brings_back(response) else None
-        return replace(properties, user_properties=pairs, response_topic=response)
 
     def _static(self, message: Message) -> Static:
         context = self._gate().attributes.context(message)
@@ -170,6 +160,17 @@ class LinkExports:
             scored=context.scored,
             under=context.under,
         )
+
+
+def without_floor(properties: Properties, link: ScopeLink) -> Properties:
+    """Properties as they are behind a link: without the floor, and answers have to find their way back."""
+    pairs = properties.user_properties
+    if pairs and pairs[-1][0] == FLOOR:
+        pairs = pairs[:-1]
+    response = properties.response_topic
+    if response is not None:
+        response = link.answered(response) if link.brings_back(response) else None
+    return replace(properties, user_properties=pairs, response_topic=response)
 
 
 def _weight(key: tuple[bytes | str, ...]) -> int:

@@ -219,6 +219,11 @@ class LinkImports:
             return False  # which is said when it is opened
         return any(self._id(each)[1:] == (id.origin, id.number, id.output) for each in messages)
 
+    def gone(self, message: Message) -> None:
+        """A retained message is not there any more. If it comes again, as under another name when both ends have
+        changed their shares, one after the other, it is taken."""
+        self.scope.seen_ids.forget(self._id(message))
+
     def settled(self, message: Message, published: bool) -> None:
         """A QoS 2 message that was released has been published, or refused."""
         id = self._id(message)

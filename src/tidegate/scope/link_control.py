@@ -160,7 +160,7 @@ class LinkControl:
 
     def _send(self, topic: str, payload: bytes) -> None:
         session = self.end.session
-        if session.connection is not None:
+        if session.connection is not None and self.end.link.broker is None:  # a foreign broker would publish it
             session.send(encode(Publish(topic=topic, payload=payload, qos=0), V5))
 
     # -- hears -----------------------------------------------------------------------------------------------------
@@ -225,4 +225,5 @@ class LinkControl:
         for message in gone:
             if scope.retained.get(message.topic) is message:
                 scope.retained.drop(message.topic)
+                self.end.plans.gone(message)
         yield False

@@ -1,4 +1,5 @@
-"""Who a session's client is: its subject under the rules in force, and whether it may be connected here."""
+"""Who a session's client is: its subject under the rules in force, and whether it may be connected here; and who a
+service of this node is."""
 
 from __future__ import annotations
 
@@ -11,6 +12,21 @@ from tidegate.session import Link, LinkSession, Session, Subject
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
+
+
+def service_subject(scope: Scope, name: str) -> Subject:
+    """A service of this node in a scope: it acts inside, at the highest level and with all facts."""
+    rules = scope.gate.rules
+    return Subject(
+        kind="service",
+        client=name,
+        user=None,
+        scope=scope.name,
+        node=scope.node,
+        domain=rules.domain,
+        level=rules.levels.highest,
+        facts=rules.levels.facts,
+    )
 
 
 class Subjects:
