@@ -278,5 +278,8 @@ class _Gone:
     def resume_reading(self) -> None:
         pass
 
+    def hold_more(self) -> None:
+        pass
+
 
 _GONE = _Gone()
