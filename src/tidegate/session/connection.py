@@ -21,7 +21,7 @@ from tidegate.session.runtime import Site
 from tidegate.session.session import Session
 from tidegate.session.timers import Timer
 from tidegate.session.token_bucket import Bucket
-from tidegate.wire import NONE, V5, V311, Connack, Disconnect, Properties, Reason, encode
+from tidegate.wire import NONE, V5, V311, Connack, Disconnect, Packet, Properties, Reason, encode
 
 
 class Shell(Protocol):
@@ -100,7 +100,7 @@ class Connection:
         self.timer: Timer | None = None
         self.rate_timer: Timer | None = None  # when it may be read again, if it has published too fast
         self.contexts: tuple[Link, dict[MessageOptions, bytes]] | None = None  # of messages with options of their own
-        self.dialed: Callable[[], None] | None = None  # this node has made it: what an answer to its PINGREQ is told to
+        self.dialed: Callable[[Packet], None] | None = None  # this node has made it: where answers go
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
         self.session: Session
         self.shell: Shell
