@@ -125,9 +125,9 @@ def part_of(message: Message, view: View) -> Message | None:
 
 def unsigned(part: Message, context: Context) -> Message:
     """A part of a message with this context as it goes on behind a link: its publisher has signed the whole."""
-    if not context.signed:
+    if context.unsigned is context:
         return part
-    data = replace(context, signed=False).encode()
+    data = context.unsigned.encode()
     return part.across(part.topic, part.qos, data, part.link, part.properties)
 
 

@@ -35,6 +35,7 @@ from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
+from tidegate.scope.travelled_capabilities import TravelledCapabilities
 from tidegate.session import (
     NEVER,
     Connection,
@@ -56,6 +57,7 @@ from tidegate.wire import (
     Connack,
     Connect,
     Disconnect,
+    Packet,
     Properties,
     Reason,
     Subscribe,
@@ -65,12 +67,15 @@ from tidegate.wire import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.scope.bridge import BrokerImports
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
     from tidegate.scope.standby_connections import StandbyEnd
     from tidegate.scope.stored_publisher_rules import Publishers
 
+BRIDGED: Final = "bridge"
+"""In the store, by link: the filters that its foreign broker has been asked for, one per line."""
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
 VERSION: Final = "1"
@@ -139,6 +144,8 @@ class NoSubscriptions:
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
+    ends: type[NodeLinkEnd] = NodeLinkEnd
+    publishing: type[LinkPublishing] = LinkPublishing
     session_type: type[LinkSession] = LinkSession
 
     def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
@@ -167,13 +174,24 @@ class LinkEnd:
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
+        self.refused_filters: tuple[str, ...] = ()
+        """What a foreign broker does not let us have."""
         self.control = LinkControl(self, links)
-        self.plans = LinkImports(scope, self.control, link.name)
+        self.plans = self.importer()
         self.configure(link)
+
+    def importer(self) -> LinkImports | BrokerImports:
+        """What takes what comes over it."""
+        return LinkImports(self.scope, self.control, self.link.name)
 
     @property
     def path(self) -> Path:
         return self.scope.path
+
+    @property
+    def version(self) -> int:
+        """The protocol that its connections speak."""
+        return V5
 
     @property
     def far(self) -> str:
@@ -236,7 +254,7 @@ class LinkEnd:
             tls={} if peer is None else peer.tls,
         )
         there = replace(here, client=f"{link.far}->{link.near}")
-        session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
+        session.act(self.ends(here, False, link.out, self.far), self.ends(there, True, link.into, self.far))
         session.generation = self.site.generation
         # a name that this domain had before means its people: see `Attributes`
         self.plans.domains = frozenset() if peer is None else spoken_for(peer.name, rules.domains) - rules.formerly
@@ -285,11 +303,16 @@ class LinkEnd:
         rules = self.scope.gate.rules
         return Greeting(link=self.link.name, node=self.site.origin.node, domain=rules.domain)
 
+    def refusal(self, packet: Connack) -> str:
+        """Why the other side says that it does not open the link."""
+        return refusal_text(packet)
+
+    def take_answer(self, packet: Packet) -> None:
+        """The other side answers what no node asks."""
+        raise ProtocolError(f"{type(packet).__name__.upper()} over a link to another node")
+
     def connected(self, connection: Connection, packet: Connack, peer: Peer) -> str:
         """The other node has answered: the link is open. Why it is not; empty if it is."""
-        if packet.reason:
-            text = packet.properties.reason_string or ""
-            return f"{Reason(packet.reason).name.lower().replace('_', ' ')}{text and f': {text}'}"
         greeting = Greeting.read(packet.properties.user_properties)
         if greeting is None:
             return "the other side is no Tidegate node, or speaks another version"
@@ -326,7 +349,7 @@ class LinkEnd:
         return None
 
     def attach(
-        self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
+        self, connection: Connection, peer: Peer, greeting: Greeting | None, terms: Properties, answer: bytes = b""
     ) -> None:
         """The session goes on over this connection. `answer` is sent before anything else."""
         session = self.session
@@ -337,15 +360,17 @@ class LinkEnd:
         self.agreed = self.link.directions
         self.control.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
-        self.links.owners.foreign.found(self.link.far, greeting.node)
-        connection.version = V5
-        publishing = LinkPublishing(connection, self.plans)
+        if greeting is not None:
+            self.links.owners.foreign.found(self.link.far, greeting.node)
+        connection.version = self.version
+        connection.shell.hold_more()
+        publishing = self.publishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
         session.bundling = _takes_bundles(terms)
         session.attach(
             connection,
-            version=V5,
+            version=self.version,
             window=min(window, self.site.limits.inflight),
             maximum=terms.maximum_packet_size or 0,
             aliases=0,
@@ -414,10 +439,21 @@ class LinkEnd:
 class NodeLinks:
     """All links of a node to other nodes."""
 
-    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners, publishers: Publishers) -> None:
+    def __init__(
+        self,
+        scopes: Mapping[str, Scope],
+        foreign: ForeignOwners,
+        publishers: Publishers,
+        bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
+    ) -> None:
+        """`bridge` makes the end of a link to a foreign broker."""
         self._scopes = scopes
+        self._bridge = bridge
+        self.bridged: dict[str, frozenset[str]] = {}
+        """By link, the filters that its foreign broker has been asked for."""
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.capabilities = TravelledCapabilities()
         self.certificates = CertificateRequests(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
@@ -431,7 +467,8 @@ class NodeLinks:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = _components(rules)
         links = {link.name: link for link in rules.space.remote}
-        for name in [name for name in self.ends if name not in links]:
+        kinds = {name: end.link.broker is None for name, end in self.ends.items()}
+        for name in [name for name in kinds if name not in links or (links[name].broker is None) is not kinds[name]]:
             end = self.ends.pop(name)
             owed = end.owed
             end.end()
@@ -443,7 +480,8 @@ class NodeLinks:
                 end = known
                 end.configure(link)
             else:
-                end = self.ends[name] = LinkEnd(link, scope, self)
+                make = LinkEnd if link.broker is None else self._bridge
+                end = self.ends[name] = make(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
             end.route()
@@ -459,6 +497,8 @@ class NodeLinks:
         """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
+        for name, filters in records.get(BRIDGED, {}).items():
+            self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
@@ -545,3 +585,13 @@ def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
             for name in target:
                 joined[name] = source
     return {name: frozenset(names) for name, names in joined.items()}
+
+
+def refusal_text(packet: Connack) -> str:
+    """Why a CONNACK of MQTT 5 says no."""
+    try:
+        name = Reason(packet.reason).name.lower().replace("_", " ")
+    except ValueError:
+        name = "refused"
+    text = packet.properties.reason_string
+    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")
