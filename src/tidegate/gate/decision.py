@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import Final
 
 from tidegate.gate.attributes import FLOOR, NO_TIME
