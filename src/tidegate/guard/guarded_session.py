@@ -6,19 +6,42 @@ to the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tidegate.bounded import Bounded
+from tidegate.guard.lending import Lending
 from tidegate.policy import Subject
-from tidegate.session import Link, Session, Site
+from tidegate.session import Delivery, Grant, Link, Message, Session, Site
 from tidegate.session.decider import Decider
 from tidegate.topics import matches
-from tidegate.wire import Disconnect, Reason
+from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 from tidegate.wire.envelope import MessageId
 
 if TYPE_CHECKING:
     from tidegate.guard.relayed_publishing import RelayedPublishing
     from tidegate.guard.upstream import Upstream
+    from tidegate.scope.subscribing import Request
+
+
+class Asked:
+    """A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered."""
+
+    __slots__ = ("data", "packet", "positions", "request", "said")
+
+    def __init__(
+        self,
+        packet: Subscribe | Unsubscribe,
+        data: bytes,
+        request: Request | None = None,
+        said: Properties = NONE,
+        positions: Sequence[int] = (),
+    ) -> None:
+        self.packet = packet
+        self.data = data  # as the broker was asked
+        self.request = request  # None: the guard asked for itself, or it is UNSUBSCRIBE
+        self.said = said  # what SUBACK says beside its reason codes
+        self.positions = positions  # of those filters that the broker was asked for
 
 
 class Last:
@@ -54,7 +77,7 @@ class Last:
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "last", "relaying", "upstream")
+    __slots__ = ("asked", "asks", "greeting", "last", "lending", "relaying", "reopen", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
@@ -62,14 +85,18 @@ class GuardedSession(Session):
         self.relaying: RelayedPublishing  # what it publishes over its present connection
         self.asks = 0  # subscriptions that ask for anything themselves
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
-        self.asked: dict[int, Any] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.lending = Lending(self)  # what the guard itself has sent
+        self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
+        self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
     # -- the two connections -----------------------------------------------------------------------------------
 
     def leave(self, packet: Disconnect | None = None) -> None:
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
-        self.asked = None
+        self.asked = self.greeting = self.reopen = None
+        self.lending.end()
         if upstream is not None:
             upstream.session = None
             upstream.close(packet)
@@ -78,7 +105,9 @@ class GuardedSession(Session):
         """The connection to the broker is over."""
         if self.upstream is upstream:
             self.upstream = None
-            if self.connection is not None:
+            if self.connection is not None and self.reopen is not None and upstream.vanished:
+                self.reopen(self)
+            elif self.connection is not None:
                 self.connection.close(reason, why)
 
     def pause(self) -> None:
@@ -106,24 +135,60 @@ class GuardedSession(Session):
         else:
             self.site.counters.dropped += 1
 
+    def add(self, delivery: Delivery, shown: Message) -> None:
+        """What its monitors have made."""
+        if self.upstream is not None:
+            self.lending.send(shown, delivery.qos, delivery.retain, delivery.ids)
+
+    def offer(self, delivery: Delivery, shown: Message | None = None) -> None:
+        """What its monitors are to see although it has not subscribed to it: what it has, the broker delivers."""
+        if not self.matching(delivery.message.topic):
+            for output, visible in self.decider.monitored(self, delivery, shown):
+                self.add(output, visible)
+
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""
-        return any(
-            grant.retain_as_published and matches(filter, topic) for filter, grant in (self.subscriptions or {}).items()
-        )
+        return any(grant.retain_as_published for grant in self.matching(topic))
+
+    # What a broker of MQTT 3.1.1 does not know of subscriptions.
+
+    def identifiers(self, topic: str) -> tuple[int, ...]:
+        """The subscription identifiers that a message of this topic comes by."""
+        ids = {id for grant in self.matching(topic) for id in grant.ids}
+        return tuple(sorted(ids)) if self.version == V5 else ()
+
+    def wants_no_own(self, topic: str) -> bool:
+        """Whether it does not want its own messages of this topic."""
+        grants = self.matching(topic) if self.version == V5 else []
+        return bool(grants) and all(grant.no_local for grant in grants)
+
+    def matching(self, topic: str) -> list[Grant]:
+        return [
+            grant
+            for filter, grant in (self.subscriptions or {}).items()
+            if matches(filter if grant.group is None else grant.group[1], topic)
+        ]
 
     # -- what the client acknowledges ----------------------------------------------------------------------------
 
     def acknowledged(self, pid: int) -> None:
+        if pid in self.lending:
+            self.lending.acknowledged(pid)
+            return
         self._answer(b"\x40\x02", pid)
 
     def received(self, pid: int, reason: int = 0) -> None:
-        if reason >= 0x80 and self.upstream is not None and self.upstream.v5:
+        if pid in self.lending:
+            self.lending.received(pid, reason)
+        elif reason >= 0x80 and self.upstream is not None and self.upstream.v5:
             self.upstream.send(b"\x50\x03%b%c" % (pid.to_bytes(2, "big"), reason))
         else:
             self._answer(b"\x50\x02", pid)
 
     def completed(self, pid: int) -> None:
+        if pid in self.lending:
+            self.lending.completed(pid)
+            return
         self._answer(b"\x70\x02", pid)
 
     def _answer(self, head: bytes, pid: int) -> None:

@@ -19,6 +19,7 @@ from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.scope.seen_ids import Id
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
+from tidegate.session.carried_proof import with_proof
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.wire import NONE, Properties, Publish, Reason
@@ -49,6 +50,8 @@ class LinkImports:
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
         self._renewed = 0  # so often
+        self._last: tuple[Message | None, Id] = None, ("", b"", 0, 0)
+        """The message that was found to be like another one last, and its id."""
         self.seen_ids = scope.seen_ids.share(name, scope.site.store)
 
     def opened(self, connection: Connection, packet: Publish) -> Imported | Deny | None:
@@ -81,12 +84,20 @@ class LinkImports:
             return None
         if envelope.published > self.scope.site.wall + self.scope.site.limits.clock_skew:
             self.scope.audit.failed(link, packet.topic, AHEAD)
-        context = self._context(static, link, packet, envelope)
+        proven = False
+        if static.capability is not None:
+            answer = self.control.links.capabilities.proven(self.scope, envelope, packet, payload)
+            if isinstance(answer, Deny):
+                self._report(link, packet.topic, answer, id)
+                return answer
+            proven = answer
+        context = self._context(static, link, packet, envelope, proven)
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
         message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties)
-        return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
+        each = static.capability is not None  # it may expire, and its proof counts once
+        return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None)
 
     def supposed(self, packet: Publish) -> Message | Deny:
         """What a message would be here that the other node could send; why it would be refused. Nothing is kept of it,
@@ -137,6 +148,8 @@ class LinkImports:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = site.now + interval
             properties = forwarded(properties)
+        if envelope.proof is not None and envelope.static.capability is not None:
+            properties = with_proof(properties, envelope.proof.decode())
         if floor_properties is not NONE:
             properties = with_floor_properties(properties, floor_properties)
         return Message(
@@ -176,7 +189,9 @@ class LinkImports:
             None,
             output,
         )
-        return None if self._id(message) in self.scope.seen_ids else message
+        id = self._id(message)
+        self._last = message, id
+        return None if id in self.scope.seen_ids.ids else message
 
     def _renamed(self, before: str, id: Id) -> bool:
         """Whether a retained message is here under another name, which the link gave it before the rules changed; it
@@ -202,7 +217,8 @@ class LinkImports:
 
     def seen(self, message: Message) -> None:
         """A QoS 1 or 2 message has been taken: it is not taken again, whichever way it comes."""
-        self.seen_ids.add(self._id(message))
+        last, id = self._last
+        self.seen_ids.add(id if last is message else self._id(message))
 
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
         """Whether a PUBLISH is the one that these messages came from."""
@@ -266,11 +282,13 @@ class LinkImports:
         domain = self.scope.gate.attributes.context(message).subject.domain
         return domain, message.origin.key, message.number, message.output
 
-    def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
+    def _context(
+        self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope, proven: bool = False
+    ) -> bytes:
         before = link.before(packet.topic)
         taken = packet.qos if before is None else min(packet.qos, link.qos(before))
         lowered = envelope.qos if envelope.qos != taken else None
-        key = (static.data, packet.topic, str(lowered))
+        key = (static.data, packet.topic, f"{lowered} {proven}")
         data = self._contexts.get(key)
         if data is None:
             others: list[SourceContext] = []
@@ -278,7 +296,8 @@ class LinkImports:
                 other, _ = open(each, None, statics=self._statics)
                 source = self._made(other.static, link, other.static.topic)
                 others.append(SourceContext(source.encode(), link.type, other.published or None))
-            context = replace(self._made(static, link, packet.topic), qos=lowered, others=tuple(others))
+            made = self._made(static, link, packet.topic)
+            context = replace(made, qos=lowered, others=tuple(others), signed=proven)
             data = self._contexts[key] = context.encode()
         return data
 
@@ -311,6 +330,7 @@ class LinkImports:
             held=levels.floor_facts(static.facts, own.facts),
             path=static.path if static.path[-1:] == (own_far,) or not own_far else (*static.path, own_far),
             foreign=_owner(static),
+            token="" if static.capability is None else static.capability.decode(errors="replace"),
         )
 
 
