@@ -15,6 +15,7 @@ from tidegate import wire
 
 KEEP = wire.Properties(session_expiry_interval=3600)
 RETRY = 0.02  # seconds between attempts to reconnect
+UNAVAILABLE = (3, 0x88)  # a guard whose broker is away
 
 
 class Ledger:
@@ -59,6 +60,8 @@ class Persistent:
                 )
             )
             connack = await client.expect(wire.Connack)
+            if connack.reason in UNAVAILABLE:
+                raise ConnectionRefusedError
             assert connack.reason == 0, connack
             if self.established and not connack.session_present:
                 self.ledger.sessions_lost.append(self.name)
