@@ -325,7 +325,7 @@ def test_sixty_five_thousand_levels_take_linear_time() -> None:
     slashes = "/" * MAX
     pluses = "/".join("+" * 32768)
     nested = "$share/g/" * 7281
-    started = time.perf_counter()
+    started = time.process_time()
     assert valid_topic(slashes)
     assert valid_filter(slashes)
     assert valid_filter(pluses)
@@ -339,4 +339,4 @@ def test_sixty_five_thousand_levels_take_linear_time() -> None:
     assert not covers(slashes[:32767], pluses)
     assert overlaps(pluses, slashes[:32767])
     assert not overlaps(pluses, slashes)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

@@ -259,10 +259,10 @@ async def test_a_slow_follower_is_told_what_it_missed() -> None:
 
 @on_uvloop
 async def test_a_disk_that_does_not_answer_keeps_nobody_waiting(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("tidegate.audit.auditor.PATIENCE", 0.05)
     async with live(data=tmp_path / "data") as node:
         audit: Auditor = node.node.audit
         assert (await audit.written()) == {"journal": True, "trouble": None}
+        monkeypatch.setattr("tidegate.audit.auditor.PATIENCE", 0.05)
         assert audit.sink.journal is not None
         monkeypatch.setattr(audit.sink.journal, "after", lambda callback: None)
         async with asyncio.timeout(PATIENCE):

@@ -306,10 +306,10 @@ def test_many_targets_are_accounted_for_in_pieces() -> None:
     while site.unfinished:
         before = audit.sink.written
         again = site.unfinished.popleft()
-        began = time.perf_counter()
+        began = time.process_time()
         if again():
             site.unfinished.append(again)
-        assert time.perf_counter() - began < 0.05  # a busy machine; what counts is the number below
+        assert time.process_time() - began < 0.05  # what counts is the number below
         assert audit.sink.written - before <= 200
         pieces += 1
     assert pieces > 25
@@ -537,8 +537,8 @@ def test_a_repeated_denial_is_cheap() -> None:
         audit.denied("write", one, f"a/{number}", WRITE)
     best = float("inf")
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(10_000):
             audit.denied("write", one, "a/7", WRITE)
-        best = min(best, (time.perf_counter() - began) / 10_000)
+        best = min(best, (time.process_time() - began) / 10_000)
     assert best < 5e-6, f"{best * 1e6:.2f} µs"

@@ -45,7 +45,7 @@ def problems(text: str, **variables: str) -> list[str]:
             "directory: {users: {joe: {pasword: x}}}\n",
             "f.yaml:4: unknown key `pasword` in `directory.users.joe`; did you mean `password`?",
         ),
-        ("scopes: {main: {x: 1}}\n", "f.yaml:4: unknown key `x` in `scopes.main`; known here: parents"),
+        ("sys: {x: 1}\n", "f.yaml:4: unknown key `x` in `sys`; known here: interval"),
         ("policies: closed\n", "f.yaml:4: `policies` must be `open` or a list of policies; write one of these"),
         ("policies: opne\n", "f.yaml:4: `policies` must be `open` or a list of policies; did you mean `open`?"),
         ("policies: {}\n", "f.yaml:4: `policies` must be `open` or a list of policies; write one of these"),
@@ -103,7 +103,6 @@ def problems(text: str, **variables: str) -> list[str]:
         ("links:\n  - {from: main, to: x, failover: {}}\n", f"f.yaml:5: `failover` {NOT_YET}"),
         ("links:\n  - {from: main, to: x, forward: all}\n", f"f.yaml:5: `forward` {NOT_YET}"),
         ("links:\n  - {from: main, to: x, kind: node}\n", f"f.yaml:5: `kind` {NOT_YET}"),
-        ("scopes: {main: {backend: 'mqtt://h'}}\n", f"f.yaml:4: `backend` {NOT_YET}"),
         (
             "limits: {inflight: '${LOTS}'}\n",
             "f.yaml:4: the environment variable `LOTS` is not set; set it, or write a value",

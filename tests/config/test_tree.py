@@ -129,9 +129,9 @@ def test_billion_laughs() -> None:
     text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     for n in range(1, 12):
         text += f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n"
-    began = time.monotonic()
+    began = time.process_time()
     assert "values once aliases are expanded" in problem(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_nesting_is_bounded() -> None:

@@ -265,10 +265,10 @@ async def test_handshakes_that_never_end_disturb_nobody(folder: Path) -> None:
         silent = [await served.dial(served.ports["TLS_PORT"]) for _ in range(30)]
         for half in silent[::2]:
             await half.raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # the first bytes of a ClientHello
-        started = time.monotonic()
         for number in range(5):
             await round_trip(await over_tls(served, trust(folder), f"c{number}"))
-        assert time.monotonic() - started < 5
+        (admission,) = [each.admission for url, each in served.node.listeners.bound.items() if url.startswith("mqtts:")]
+        assert admission.handshakes >= 30  # nobody had to wait until one of them gave up
 
 
 # -- certificates are replaced -----------------------------------------------------------------------------------
@@ -368,14 +368,14 @@ async def test_max_connections() -> None:
 @on_uvloop
 async def test_connect_rate() -> None:
     async with live(listener("connect_rate: 5")) as node:
-        clients = [await node.connect(f"c{number}") for number in range(5)]
         started = time.monotonic()
+        clients = [await node.connect(f"c{number}") for number in range(5)]
         later = [await node.socket() for _ in range(5)]
         for number, one in enumerate(later):
             await one.send(wire.Connect(version=wire.V5, client_id=f"l{number}", clean_start=True, keep_alive=0))
-        for number, one in enumerate(later, 1):  # each has to wait for another fifth of a second
+        for number, one in enumerate(later, 1):  # five at once, and then each waits for another fifth of a second
             assert (await one.expect(wire.Connack)).reason == 0
-            assert time.monotonic() - started > number / 5 - 0.5
+            assert time.monotonic() - started > number / 5 - 0.01
         assert node.node.status()["listeners"][0]["turned_away"] == 0
         for one in clients:
             await one.silent()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from processes import on_uvloop
-from tidegate.node.turns import TICK, Turns
+from tidegate.node.turns import Turns
 from tidegate.session import Limits, Origin, Site, Volatile
 
 
@@ -26,7 +26,8 @@ async def test_a_timer_that_is_set_for_now_again_and_again_does_not_hold_the_loo
     site.open()
     site.timers.at(site.now, again)
     site.timers.at(site.now, ran.append, "other")
-    await asyncio.sleep(3.5 * TICK)
+    for tick in range(1, 4):
+        turns._ticked()  # here, so that no clock says how many there were
+        assert tick <= ran.count("again") <= 2 * tick
     turns.stop()
     assert "other" in ran
-    assert 1 <= ran.count("again") <= 10

@@ -247,7 +247,8 @@ def test_a_clock_put_back_between_two_starts_does_not_prolong_a_rule() -> None:
 
 def active(id: str = "r", **more: Any) -> ActiveRule:
     [rule] = taken(line(id, **more)).rules
-    return ActiveRule(rule, "user:mary", HOME, None if rule.when is None else condition(rule.when))
+    terms = rule.subject.within(HOME).terms
+    return ActiveRule(rule, "user:mary", terms, None if rule.when is None else condition(rule.when))
 
 
 ENV = {
@@ -280,9 +281,9 @@ def test_a_condition_that_fails_or_is_not_understood_any_more_counts_as_false_an
     assert isinstance(found, PublisherDecision)
     assert (found.effect, found.rule, len(found.errors)) == (Effect.ALLOW, "rule:user:mary/a", 1)
     [rule] = taken(line("gone")).rules
-    assert decide_rules([ActiveRule(rule, "user:mary", HOME, "no such function")], ENV) == PublisherDecision(
-        errors=(("rule:user:mary/gone", "no such function"),)
-    )
+    assert decide_rules(
+        [ActiveRule(rule, "user:mary", rule.subject.terms, "no such function")], ENV
+    ) == PublisherDecision(errors=(("rule:user:mary/gone", "no such function"),))
 
 
 def test_what_is_renamed_is_denied_under_either_name_and_opened_under_the_original_one() -> None:

@@ -65,10 +65,10 @@ def test_long_texts_are_refused() -> None:
 
 def bounded(text: str, env: dict[str, Any]) -> str:
     """The reason of the failure, which must come quickly."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(PredicateFailed) as caught:
         compile(text)(env)
-    assert time.perf_counter() - begin < QUICK
+    assert time.process_time() - begin < QUICK
     return caught.value.reason
 
 
@@ -122,25 +122,25 @@ def test_a_pass_over_a_long_list_is_within_bounds_and_over_the_longest_with_a_la
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(a*)*b", "(?:a?){30}a{30}$", "^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_evil_patterns_are_linear(pattern: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert compile(f"s.t.matches('{pattern}')")({"s": {"t": "a" * 1_000 + "!"}}) is False
     assert compile("s.t.matches(s.p)")({"s": {"t": "a" * 400 + "!", "p": pattern}}) is False
     larger = compile(f"s.t.matches('{pattern}')", budget=200_000)
     assert larger({"s": {"t": "a" * 20_000 + "!"}}) is False
-    assert time.perf_counter() - begin < QUICK
+    assert time.process_time() - begin < QUICK
 
 
 @pytest.mark.parametrize(
     "pattern", ["a" * 1025, "((a{1000}){1000}){1000}", "(", "a{1001}", "\ud800", "\\C", "\\pL" * 9, "\\pL{99}"]
 )
 def test_patterns_too_large_or_wrong_fail(pattern: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     try:
         answer: object = compile("s.t.matches(s.p)")({"s": {"t": "a", "p": pattern}})
     except PredicateFailed:
         answer = "failed"
     assert answer == "failed" or pattern == "\\C"
-    assert time.perf_counter() - begin < QUICK
+    assert time.process_time() - begin < QUICK
 
 
 def test_values_nested_deeper_than_the_stack_fail() -> None:

@@ -198,7 +198,7 @@ def test_long_filters_cost_few_nodes_and_linear_time() -> None:
     trie: Trie = Subscriptions()
     pluses = "/".join("+" * 32767)
     slashes = "/" * (MAX - 1)
-    started = time.perf_counter()
+    started = time.process_time()
     long = [slashes + "#", pluses + "/#", pluses + "/a", pluses + "/b", pluses[:-1] + "#", "+" + slashes[:-1]]
     for number, filter in enumerate(long):
         assert trie.add(filter, number, 0)
@@ -210,7 +210,7 @@ def test_long_filters_cost_few_nodes_and_linear_time() -> None:
     for number, filter in enumerate(long):
         assert trie.remove(filter, number)
     assert trie.nodes == len(trie) == 0
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_a_branch_at_every_level_is_no_problem() -> None:

@@ -221,7 +221,7 @@ def branches(branch: Branch) -> int:
 
 def test_sixty_five_thousand_levels_cost_few_branches_and_linear_time() -> None:
     tree: TopicTree[int] = TopicTree()
-    started = time.perf_counter()
+    started = time.process_time()
     slashes = "/" * (MAX - 3)
     for n in range(20):
         tree.set(f"{slashes}{n:02}", n)
@@ -237,4 +237,4 @@ def test_sixty_five_thousand_levels_cost_few_branches_and_linear_time() -> None:
     for n in range(20):
         assert tree.pop(f"{slashes}{n:02}") == n
     assert tree._root == {}
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20

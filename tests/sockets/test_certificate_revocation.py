@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from structlog.testing import capture_logs
 
 from api.real import administering
+from conformance.clock import Clock
 from harness import Client
 from processes import Served, from_file, on_uvloop, until
 from sockets.acts import PEOPLE, come, dismissed, go, inbox, secure, setting
@@ -122,8 +123,8 @@ async def test_a_revoked_certificate(
         await enter(node, authority, "sensor")
 
 
-async def leave_will(node: Served, authority: Path, delay: int = 3) -> None:
-    """Bob comes with his certificate and is lost; his will fires later."""
+async def leave_will(node: Served, authority: Path, delay: int = 60) -> None:
+    """Bob comes with his certificate and is lost; his will fires when the clock is advanced."""
     properties = wire.Properties(will_delay_interval=delay)
     will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=True, properties=properties)
     await go(node, await enter(node, authority, "bob", stays=True, will=will))
@@ -147,7 +148,7 @@ async def test_a_certificate_that_is_revoked_while_its_client_is_away(
         if (text := revoke(authority, node)) is not None:
             await node.reload(text)
         await until(lambda: not bob_left(node))
-        await asyncio.sleep(3.2)
+        await Clock(node).advance(61)
         assert await inbox(mary) == []
 
 
@@ -164,9 +165,9 @@ async def test_a_certificate_that_is_taken_off_the_trust_list_while_its_client_i
     async with from_file(tmp_path, trusting("mary", "bob")) as node:
         mary = await enter(node, authority, "mary")
         await mary.subscribe("wills", qos=1)
-        await leave_will(node, authority, delay=2)
+        await leave_will(node, authority)
         await node.reload(trusting("mary", "sensor", *(["bob"] if listed else [])))
-        await asyncio.sleep(2.5)
+        await Clock(node).advance(61)
         assert [each.payload for each in await inbox(mary)] == ([b'"late"'] if listed else [])
 
 
@@ -282,7 +283,7 @@ async def test_an_authority_is_not_trusted_any_more(tmp_path: Path, authority: P
         await mary.subscribe("wills", qos=1)
         will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=False)
         if away:
-            await leave_will(node, authority, delay=1)
+            await leave_will(node, authority)
         else:
             bob = await enter(node, authority, "bob", stays=True, will=will)
         trusted.write_bytes(remaining)

@@ -20,15 +20,12 @@ from sockets.test_links import (
     REMOTE,
     Pair,
     connected,
-    folder,
     greeting,
     over_tls,
     pair,
     row,
 )
 from tidegate import wire
-
-__all__ = ["folder"]
 
 AUDIT = "\naudit: {}\n"
 

@@ -30,6 +30,7 @@ from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
 from tidegate.config import Config
 from tidegate.config.directory import self_registered
+from tidegate.config.links import Authenticate
 from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
@@ -90,6 +91,7 @@ class Authentication:
         self.revocation = Revocation() if revocation is None else revocation
         self.identities = Identities() if identities is None else identities
         self.users = config.directory.users
+        self.vouching = vouching(config)
         self.built = config.built
         self.accepts = accepts
         self._register = register or presented_capabilities.Register()
@@ -400,7 +402,7 @@ class Authentication:
     def ended(self, session: Session) -> bool:
         """Whether the owner of a session is no more. Without a method nobody but the directory vouches for users."""
         kind, _, name = session.principal.partition(":")
-        vouched = self._methods or session.subject.capability is not None
+        vouched = self._methods or session.subject.capability is not None or session.home in self.vouching
         return self._called(session) is None or (kind == "user" and name not in self.users and not vouched)
 
     def _called(self, session: Session) -> str | None:
@@ -450,7 +452,7 @@ class Authentication:
                 self._changed[name] = generation
             if now is None and not self_registered(user.attributes):
                 self.names.note(name)
-        self.users = newer.users
+        self.users, self.vouching = newer.users, newer.vouching
         self.built = newer.built
         self.accepts = newer.accepts
         self.revocation = newer.revocation
@@ -463,6 +465,15 @@ class Authentication:
             self._untold = 0
         else:
             self._untold += 1
+
+
+def vouching(config: Config) -> frozenset[str]:
+    """The scopes whose broker says who a client is."""
+    return frozenset(
+        name
+        for name, scope in config.scopes.items()
+        if scope.backend is not None and scope.authenticate is Authenticate.BACKEND
+    )
 
 
 @lru_cache

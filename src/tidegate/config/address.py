@@ -1,6 +1,6 @@
 """Addresses in the configuration, as URLs: listeners (`mqtt://host:port`, `mqtts://`, `ws://host:port/path`, `wss://`),
-HTTP (`http://`, `https://`), the key service (`tls://`) and the other end of a link (`mqtts://`). IPv6 addresses stand
-in brackets.
+HTTP (`http://`, `https://`), the key service (`tls://`), the other end of a link (`mqtts://`) and a guarded broker
+(`mqtt://`, `mqtts://`). IPv6 addresses stand in brackets.
 
 The host is never guessed: all interfaces must be asked for by name (`0.0.0.0`, `[::]`), because a listener
 that is open further than its writer thought is the oldest mistake there is.
@@ -174,6 +174,23 @@ def parse_far(written: object) -> Address:
     return address
 
 
+_parse_backend: Final = _Format(
+    ports={Scheme.MQTT: 1883, Scheme.MQTTS: 8883},
+    example="write for example `mqtt://127.0.0.1:1884`",
+    identity="write them as `username` and `password` beside it",
+    hosts="write the name or address of the broker's machine",
+).parse
+
+
+def parse_backend(written: object) -> Address:
+    """The address of a broker that this node guards."""
+    address = _parse_backend(written)
+    if address.everywhere or address.port == 0:
+        what = "means all interfaces of a machine" if address.everywhere else "has the port 0"
+        raise refusal(f"{what}, and nobody can connect to that; write the host and port of the broker")
+    return address
+
+
 _TEXT: Final = PlainSerializer(str, return_type=str)
 
 
@@ -187,3 +204,4 @@ ListenAddress = Annotated[
 HttpAddress = Annotated[Address, PlainValidator(_parse_http), _TEXT, _url(r"^https?://[^/\s]+/?$")]
 FarAddress = Annotated[Address, PlainValidator(parse_far), _TEXT, _url(r"^mqtts://[^/\s]+/?$")]
 TlsAddress = Annotated[Address, PlainValidator(parse_tls), _TEXT, _url(r"^tls://[^/\s]+/?$")]
+BackendAddress = Annotated[Address, PlainValidator(parse_backend), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from tidegate import policy
-from tidegate.config.address import FarAddress
+from tidegate.config.address import BackendAddress, FarAddress
 from tidegate.config.listeners import ClientCert
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import Filter
@@ -31,7 +31,7 @@ from tidegate.config.problems import (
     suggestion,
     unknown,
 )
-from tidegate.config.section import CheckedSection, Name, Section
+from tidegate.config.section import CheckedSection, Identity, Name
 from tidegate.config.units import Count
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
@@ -45,6 +45,20 @@ if TYPE_CHECKING:
 SCOPE: Final = "scope:"
 FINGERPRINT: Final = "sha256:"
 """How the fingerprint of a certificate begins, where a subject might stand too."""
+
+
+class Authenticate(StrEnum):
+    """Who tells who a client of a guarded scope is."""
+
+    BACKEND = "backend"
+    HERE = "here"
+
+
+class Unenveloped(StrEnum):
+    """What becomes of a message from a guarded broker that has come there around the guard."""
+
+    DENY = "deny"
+    PLAIN = "plain"
 
 
 class ShareDirection(StrEnum):
@@ -116,12 +130,39 @@ PeerName = Annotated[str, AfterValidator(_peer)]
 # -- sections --------------------------------------------------------------------------------------------------------
 
 
-class Scope(Section):
-    """One event space."""
+class Scope(CheckedSection):
+    """One event space. With `backend` its sessions, subscriptions and retained messages are those of another broker,
+    which this node guards."""
 
     parents: tuple[Name, ...] = ()
     """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
     from one scope to another."""
+    backend: BackendAddress | None = None
+    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it."""
+    authenticate: Authenticate = Authenticate.BACKEND
+    """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
+    other scopes."""
+    unenveloped: Unenveloped = Unenveloped.DENY
+    """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
+    is decided as that of nobody in particular."""
+    username: Identity | None = None
+    """The user name with which the guard itself connects to the broker, and with `authenticate: here` for its
+    clients."""
+    password: str | None = Field(default=None, repr=False)
+    """The password for `username`."""
+    secret: str | None = Field(default=None, repr=False)
+    """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
+    Default: one that is made once and kept in the data folder."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.backend is None:
+            for key in ("authenticate", "unenveloped", "username", "password", "secret"):
+                if key in self.model_fields_set:
+                    yield (key,), "has no effect without `backend`; add that, or remove it"
+        elif self.password is not None and self.username is None:
+            yield ("password",), "has no effect without `username`; add that, or remove it"
+        if self.secret is not None and not 32 <= len(self.secret.encode()) <= 64:
+            yield ("secret",), "must have 32 to 64 bytes; write for example what `openssl rand -hex 32` prints"
 
 
 class TopicMapping(CheckedSection):

@@ -25,7 +25,7 @@ from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.scope_links import ScopeExit
 from tidegate.gate.stages.order import StageSet
 from tidegate.gate.stages.read_preferences import ForeignOwners
-from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage, possible
+from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage, possible, reader
 from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.gate.stored import StoredMessageDecider
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
@@ -318,9 +318,11 @@ class Gate:
         if not self.rules.ceiling or self.publishers is None:
             return ()
         actor = target.subject
-        env = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
-        rules = self.publishers.allowing(filter, actor.scope, self.attributes.person(actor).terms)
-        return tuple(rule for rule in rules if possible(rule.asked(env)))
+        around, attributes = self.attributes.environment(actor).known, self.attributes
+        rules = self.publishers.allowing(filter, actor.scope, attributes.person(actor).terms)
+        return tuple(
+            rule for rule in rules if possible(rule.asked({"s": reader(attributes, actor, rule.home), "e": around}))
+        )
 
     def allowed_by_policies(self, message: Message, target: Link) -> bool:
         """Whether policies alone let somebody read a message, whatever rules publishers have."""

@@ -218,7 +218,10 @@ class Plan:
         same: dict[Session, None] = {}
         older: dict[Session, None] = {}
         newer: dict[Session, None] = {}
-        for grant in (*targets, *(grant for _, plan in self.flat for grant in plan.targets)):
+        beyond = [grant for _, plan in self.flat for grant in plan.targets]
+        if any(isinstance(grant.session, LinkSession) and grant.session.guards for grant in beyond):
+            return
+        for grant in (*targets, *beyond):
             session = grant.session
             if isinstance(session, LinkSession):
                 links[session] = None

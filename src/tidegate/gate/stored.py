@@ -36,12 +36,14 @@ class StoredMessageDecider:
         self.fresh = fresh
         self.deferred = deferred
         self.failed: tuple[tuple[str, str], ...] = ()  # of the last `decide`, see `PartialDecision.failed`
+        self.epoch = 0  # another number: what was clear before has to be asked again
         self._decisions: dict[Key, PartialDecision | Deny] = {}
 
     def clear(self) -> None:
         """Forgets all partial decisions."""
         self.deferred.add(self._decisions)
         self._decisions = {}
+        self.epoch += 1
 
     def _decision(
         self, key: Key, known: Known, stages: tuple[Stage, ...], grant: Grant | None = None
@@ -89,6 +91,12 @@ class StoredMessageDecider:
         self.failed = failed_before + way.failed
         way.failed = ()
         return shown
+
+    def clear_for(self, message: Message, session: Session) -> bool:
+        """Whether every message like one that was just decided passes whole to `session`, while `epoch` stays."""
+        key = (session.outward, session.connection is None, None, message.topic, message.context, message.link)
+        way = self._decisions.get(key)
+        return isinstance(way, PartialDecision) and way.clear
 
     def permits(
         self, message: Message, session: Session, filters: tuple[str, ...] | None = None, *, later: bool = False

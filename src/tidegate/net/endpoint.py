@@ -39,14 +39,25 @@ class Tls:
         return context
 
 
-def client_context(*, cert: Path, key: Path, ca: Path, minimum: str = "1.2") -> ssl.SSLContext:
-    """For a node that connects to another, from the files as they are now: each shows the other its certificate."""
+def client_context(*, cert: Path | None, key: Path | None, ca: Path, minimum: str = "1.2") -> ssl.SSLContext:
+    """For a node that connects to another, from the files as they are now: each shows the other its certificate, if it
+    has one."""
     context = Context(ssl.PROTOCOL_TLS_CLIENT)
     context.authorities = authorities_in(_read(ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    _load(context, cert, key, ca)
+    if cert is None:
+        _trust(context, ca)
+    else:
+        _load(context, cert, key or cert, ca)
     return context
+
+
+def _trust(context: ssl.SSLContext, ca: Path) -> None:
+    try:
+        context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"cannot load the authorities in {ca}: {error}") from error
 
 
 def _load(context: ssl.SSLContext, cert: Path, key: Path, ca: Path | None) -> None:

@@ -46,6 +46,7 @@ from tidegate.net.control_socket import Command, Control
 from tidegate.node.configuration import check_fixed, registry_of, session_limits, tried_config, verify_tests
 from tidegate.node.file_watch import FileWatch
 from tidegate.node.flow_commands import FlowCommands
+from tidegate.node.guards import Guards
 from tidegate.node.http import HttpProcess, tls_context
 from tidegate.node.key_service import NodeKeys
 from tidegate.node.link_connections import LinkConnections, try_certificates
@@ -112,6 +113,7 @@ class Node:
         self.versions: Versions
         self.keys = NodeKeys(self, self.turns.guarded)
         self.links = LinkConnections(self)
+        self.guards = Guards(self)
         self.readiness = Readiness(self)
         self.stopping = False
         self.started = loop.time()
@@ -187,6 +189,7 @@ class Node:
         self.ingest = Ingest(self, self.keys.rows, taking, records.get(SOURCES, {}))
         await self._prepare_recording(config)
         topic_keys = await self.keys.open(config, site, records.get(KEYS, {}))
+        self.guards.prepare(config)
         self.realm = Realm(
             node=config.node.name,
             site=site,
@@ -195,6 +198,7 @@ class Node:
             audit=self.audit,
             stopwatch=time.perf_counter,
             keyring=topic_keys,
+            make_scope=self.guards.make_scope,
         )
         self.scopes = self.audit.scopes = self.realm.scopes
         self.authentication.has_session = self.realm.has_session
@@ -239,6 +243,7 @@ class Node:
             self.http.on_end = self.readiness.look
         self.listeners.start()
         self.links.start()
+        self.guards.start()
         self._tasks.append(self.loop.create_task(self._account()))
         self._tasks.append(
             self.loop.create_task(self._issuer_keys.refresh(lambda: self.config, self._take_up_issuer_keys))
@@ -508,6 +513,7 @@ class Node:
         await self.audit.prepare(config)
         await self._prepare_recording(config)
         await self.keys.prepare(config)
+        self.guards.prepare(config)
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
         taken = await self.identities.take_up(config, changed=not self._same_file(config))
@@ -529,6 +535,7 @@ class Node:
         self.keys.change(before[0], config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
+        self.guards.change()
         self._preferences.adopt(config, *abroad)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
@@ -587,6 +594,7 @@ class Node:
             await asyncio.sleep(0.005)
         for shell in connections():
             shell.abort()
+        await self.guards.close()
         await leaving
 
 

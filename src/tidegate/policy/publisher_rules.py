@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -30,7 +31,7 @@ import orjson
 from tidegate import topics
 from tidegate.errors import ConfigError, StoreError
 from tidegate.policy.access_policies import Effect
-from tidegate.policy.domains import shown
+from tidegate.policy.domains import Domains, shown
 from tidegate.policy.outcome import Outcome, Undecided, outcome, partial_outcome
 from tidegate.policy.selector import Selector, Terms
 from tidegate.policy.subject import Paths, Subject, paths_below
@@ -51,7 +52,7 @@ MAX_TOPIC: Final = 512
 MAX_LIFE: Final = 100 * 366 * 86400.0
 MAX_SEQUENCE: Final = (1 << 63) - 1
 
-_ID: Final = re.compile(r"[\w.:-]{1,64}")  # no slash: the last one in `rule:<publisher>/<id>` stands before the id
+RULE_ID: Final = re.compile(r"[\w.:-]{1,64}")  # no slash: the last one in `rule:<publisher>/<id>` stands before the id
 _BEHIND: Final = "\n"  # stands between a publisher and its id; names have no line breaks
 _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(ms|s|m|h|d)")
 _UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -222,7 +223,7 @@ def _whole(value: object) -> bool:
 
 def _id(entry: object, position: int) -> str:
     id = entry.get("id") if isinstance(entry, dict) else None
-    if not isinstance(id, str) or not _ID.fullmatch(id):
+    if not isinstance(id, str) or not RULE_ID.fullmatch(id):
         raise _forbidden(
             f"rule {position + 1} has no `id` that can be used: write 1 to 64 letters, digits, `_`, `.`, `:` or `-`"
         )
@@ -339,8 +340,14 @@ class Book:
                 )
         rules = {id: rule for id, rule in self.rules.items() if id not in publication.removed}
         rules |= {rule.id: rule for rule in publication.rules}
-        conditions = sum(rule.when is not None for rule in rules.values())
-        subjects = sum(len(rule.subject.terms) for rule in rules.values())
+        book = Book(sequence=sequence, rules=rules)
+        return book.excess() or book
+
+    def excess(self) -> Unfit | None:
+        """Of what there is more in it than one publisher may have."""
+        rules = self.rules.values()
+        conditions = sum(rule.when is not None for rule in rules)
+        subjects = sum(len(rule.subject.terms) for rule in rules)
         for count, most, what in (
             (len(rules), MAX_RULES, "rules"),
             (conditions, MAX_CONDITIONS, "rules with a condition"),
@@ -348,22 +355,30 @@ class Book:
         ):
             if count > most:
                 return Unfit(Fault.EXCESSIVE, f"you would have {count} {what}, and {most} are allowed: remove some")
-        return Book(sequence=sequence, rules=rules)
+        return None
 
     def without(self, ids: frozenset[str]) -> Book:
         return Book(sequence=self.sequence, rules={id: rule for id, rule in self.rules.items() if id not in ids})
 
-    def encode(self) -> bytes:
-        return _STORED + orjson.dumps({"sequence": self.sequence, "rules": [_plain(r) for r in self.rules.values()]})
+    def encode(self, beside: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+        """For the store, with what is kept `beside` it."""
+        rules = [_plain(rule) for rule in self.rules.values()]
+        return _STORED + orjson.dumps({"sequence": self.sequence, "rules": rules, **beside})
 
     @classmethod
     def decode(cls, data: bytes, now: float) -> Book:
         """From the store. A rule does not live longer than it was given, should the clock have been put back."""
-        if data[:1] != _STORED:
-            raise StoreError("rules of publishers in a form that this version does not know: run the newer Tidegate")
-        content = orjson.loads(data[1:])
+        content = stored_content(data)
         rules = [_restored(each, now) for each in content["rules"]]
         return cls(sequence=content["sequence"], rules={rule.id: rule for rule in rules})
+
+
+def stored_content(data: bytes) -> dict[str, Any]:
+    """What the store has of a book, and of what stands beside it."""
+    if data[:1] != _STORED:
+        raise StoreError("rules of publishers in a form that this version does not know: run the newer Tidegate")
+    content: dict[str, Any] = orjson.loads(data[1:])
+    return content
 
 
 def covered(topic: str, ceiling: Sequence[str]) -> bool:
@@ -399,17 +414,25 @@ def _restored(stored: dict[str, Any], now: float) -> Rule:
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 
+Home = tuple[str, Domains]
+"""The domain of a publisher, and what that believes of others."""
+
+
 class ActiveRule:
     """One rule that counts, with its condition understood; `broken` says why that is not."""
 
-    __slots__ = ("allows", "broken", "expires", "id", "over", "owner", "rule", "terms", "topic", "when")
+    __slots__ = ("allows", "broken", "expires", "home", "id", "over", "owner", "rule", "terms", "topic", "when")
 
-    def __init__(self, rule: Rule, owner: str, domain: str, when: Predicate | str | None) -> None:
+    def __init__(
+        self, rule: Rule, owner: str, terms: Terms, when: Predicate | str | None, home: Home | None = None
+    ) -> None:
+        """`home`: the domain of the publisher, if that is another one than this node's."""
         self.rule = rule
         self.owner = owner
+        self.home = home
         self.id = f"rule:{owner_name(owner)}/{rule.id}"
         self.topic = rule.topic
-        self.terms: Terms = rule.subject.within(domain).terms
+        self.terms = terms
         self.allows = rule.allows
         self.expires = rule.expires
         self.over = False  # it has been seen to expire, and does not speak again whatever the clock does

@@ -317,9 +317,7 @@ class Handshake:
         if old is not None and packet.clean_start:
             scope.lifetime.end(old)
             old = None
-        session = old or Session(
-            site=self.site, decider=scope.path.egress, principal=principal, client=client, subject=subject
-        )
+        session = old or scope.session(principal, client, subject)
         scope.subjects.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
         if scope.sessions.get(key) is not session:
@@ -347,6 +345,7 @@ class Handshake:
         session.will_proven = admitted.will_proven
         if session.expiry or session.row:
             session.save()
+        self._attached(connection, session)
         connection.accept(session, lane)
         scope.credential_expiry.came(session)
         scope.presences.came(session)
@@ -366,7 +365,7 @@ class Handshake:
                 authentication_method=properties.authentication_method,
                 authentication_data=accepted.data,
             )
-        present = old is not None and not connection.old  # 3.1 has no such flag
+        present = self._present(connection, old) and not connection.old  # 3.1 has no such flag
         connack = Connack(session_present=present, reason=Reason.SUCCESS, properties=answer)
         said = encode(self._with_level(connack, session), packet.version)
         if session.maximum and len(said) > session.maximum:
@@ -385,6 +384,13 @@ class Handshake:
         else:
             session.pump()
         connection.finish_handshake()
+
+    def _attached(self, connection: Connection, session: Session) -> None:
+        """A session has its connection, which reads nothing yet."""
+
+    def _present(self, connection: Connection, old: Session | None) -> bool:
+        """Whether the client goes on with a session."""
+        return old is not None
 
     def _with_level(self, connack: Connack, session: Session) -> Connack:
         """The same, which tells the client the level and the facts of its connection."""

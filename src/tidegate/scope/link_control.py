@@ -5,6 +5,7 @@
   the other node has been given, who may have changed theirs while there was no connection. The store knows them.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
+- Rules of publishers: see `spreading_rules`.
 - Questions and answers: see `link_questions`.
 """
 
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 PREFIX: Final = "$tidegate/link/"
 PREFERENCES: Final = f"{PREFIX}preferences"
 RETAINED: Final = f"{PREFIX}retained"
+RULES: Final = f"{PREFIX}rules"
 TOLD: Final = 100_000  # owners of whom it is known that the other node has messages
 ROOM: Final = "told"
 """In the store: link, domain and owner as JSON."""
 REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
 _ENTRY: Final = 100  # bytes of a topic beside its text
+ROOM_BESIDE: Final = 64  # bytes of a control packet beside what it says
 PIECE: Final = 200  # retained messages, or owners, looked at in one go
 
 
@@ -147,6 +150,11 @@ class LinkControl:
         self._send(RETAINED, b"")
         return False
 
+    def tell_rules(self, data: bytes) -> None:
+        """What a publisher says of its messages."""
+        if not self.end.session.maximum or len(data) + ROOM_BESIDE <= self.end.session.maximum:
+            self._send(RULES, data)
+
     def _send(self, topic: str, payload: bytes) -> None:
         session = self.end.session
         if session.connection is not None:
@@ -162,6 +170,8 @@ class LinkControl:
             repeated, self._repeated = self._repeated, None
             if repeated is not None:
                 self.end.site.unfinished.append(self._forgotten(repeated).__next__)
+        elif topic == RULES:
+            self.links.spreading.take(self.end, payload)
         elif topic == QUESTION:
             self.questions.take_question(payload)
         elif topic == ANSWER:

@@ -22,6 +22,7 @@ from tidegate.gate import Deny, RuleSet, Step
 from tidegate.gate.scope_links import FORWARD
 from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
+from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
@@ -32,6 +33,7 @@ from tidegate.scope.link_control import ROOM as TOLD
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
+from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.session import (
     NEVER,
     Connection,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
+    from tidegate.scope.stored_publisher_rules import Publishers
 
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
@@ -162,6 +165,14 @@ class LinkEnd:
     def far(self) -> str:
         """The scope at the other end as paths name it; empty while its node is not known."""
         return "" if self.greeted is None else f"{self.link.far}@{self.greeted.node}"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a connection now, to a node that was found on the trust list."""
+        if self.peer is None:
+            return False
+        ranks = self.scope.gate.rules.levels.ranks
+        return TRUSTED not in ranks or ranks.get(self.peer.level, 0) >= ranks[TRUSTED]
 
     def refused(self, why: str) -> None:
         """Has it audited that something the other node said was not believed."""
@@ -334,6 +345,7 @@ class LinkEnd:
         session = self.session
         if session.connection is connection:
             self.control.tell_again()
+            self.links.spreading.tell_all(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -377,9 +389,10 @@ class LinkEnd:
 class NodeLinks:
     """All links of a node to other nodes."""
 
-    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners) -> None:
+    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners, publishers: Publishers) -> None:
         self._scopes = scopes
         self.owners = OwnerSets(foreign)
+        self.spreading = SpreadingRules(publishers, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 Events = tuple[tuple[Plan, Message], ...]  # messages on their way, each with the plan it follows
 
-# nothing can be made safe at the moment: the publisher sends it again later
 NO_ROOM: Final = Deny(step=Step.JOURNAL, rule="storage", reason=Reason.QUOTA_EXCEEDED)
+"""Nothing can be made safe at the moment: the publisher sends it again later."""
 
 
 class Path:
@@ -59,7 +59,10 @@ class Path:
         self.scope, self.site = scope, scope.site
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
-        self.egress = Egress(scope, self.monitoring, stopwatch)
+        self.egress = self._egress(stopwatch)
+
+    def _egress(self, stopwatch: Callable[[], float]) -> Egress:
+        return Egress(self.scope, self.monitoring, stopwatch)
 
     def change(self) -> None:
         """Other rules are in force."""
@@ -110,8 +113,7 @@ class Path:
         What goes on is handed to `deliver_released`: at once, or when the journal is safe if it is there.
         """
         source = connection.session
-        plan = connection.host.plans.released(connection, message)
-        if plan is None:
+        if (plan := connection.host.plans.released(connection, message)) is None:
             return ()  # it has come another way meanwhile
         if plan.control:
             self._control(message, source)  # rules of publishers were taken with PUBLISH, so that PUBREC could say no
@@ -333,8 +335,7 @@ class Path:
     def _deliver_flat(self, plan: Plan, message: Message, source: Session | None) -> int:
         """The same over links that every message crosses as it is."""
         plan.passed += 1
-        busy = plan.busy
-        if len(busy) == 1 and plan.idle:
+        if len(busy := plan.busy) == 1 and plan.idle:
             exit, other = busy[0]
             message.link = exit.link.type  # nobody sees it who would have to know another
             reached: int = exit.scope.path.egress.hand_out(other, message, source)

@@ -29,7 +29,7 @@ from tidegate.scope.subjects import Subjects
 from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.scope.withdrawn_access import WithdrawnAccess
-from tidegate.session import Grant, Link, Message, Session, Site
+from tidegate.session import Grant, Link, Message, Session, Site, Subject
 from tidegate.session.packet_costs import PLAN
 
 Key = tuple[str, str]  # principal, client id
@@ -89,16 +89,34 @@ class Scope:
         self.connected = 0
         self.sharing = Sharing(self)
         self.plans = Plans(self.gate, site, keyring)
-        self.path = Path(self, keyring, stopwatch)
+        self.path = self._path(keyring, stopwatch)
         self.path.change()
         self.retained = Retained(site, self.path.egress.deliver_retained, self._owner, name)
         self.wills = Wills(self)
         self.credential_expiry = CredentialExpiry(self)
-        self.handshake = Handshake(self, authenticator)
-        self.subscribing = Subscribing(self)
-        self.lifetime = SessionLifetime(self)
+        self.handshake = self._handshake(authenticator)
+        self.subscribing = self._subscribing()
+        self.lifetime = self._lifetime()
         self.withdrawn_access = WithdrawnAccess(self)
         self._sweeping = False
+
+    def session(self, principal: str, client: str, subject: Subject) -> Session:
+        """One for a client that has none."""
+        return Session(site=self.site, decider=self.path.egress, principal=principal, client=client, subject=subject)
+
+    # A scope that guards a broker has others of these.
+
+    def _path(self, keyring: Keyring | None, stopwatch: Callable[[], float]) -> Path:
+        return Path(self, keyring, stopwatch)
+
+    def _handshake(self, authenticator: Authenticator) -> Handshake:
+        return Handshake(self, authenticator)
+
+    def _subscribing(self) -> Subscribing:
+        return Subscribing(self)
+
+    def _lifetime(self) -> SessionLifetime:
+        return SessionLifetime(self)
 
     def _compiled(self, lane: Lane, plan: Plan) -> None:
         """The gate has made a plan."""

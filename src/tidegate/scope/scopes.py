@@ -45,7 +45,10 @@ class Realm:
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
         keyring: Keyring | None = None,
+        make_scope: Callable[..., Scope] = Scope,
     ) -> None:
+        """`make_scope`: called with what `Scope` is called with; some of them may guard another broker."""
+        self._make_scope = make_scope
         self.node = node
         self.site = site
         self.audit = audit
@@ -57,7 +60,7 @@ class Realm:
         self.publishers = Publishers(site, self.scopes, audit)
         self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
-        self.node_links = NodeLinks(self.scopes, self.foreign)
+        self.node_links = NodeLinks(self.scopes, self.foreign, self.publishers)
         self._opened = 0  # links
         self._arrange(rules)
 
@@ -177,7 +180,7 @@ class Realm:
                 self.site.on_alarm.remove(scope.gate.cache.tick)
 
     def _made(self, name: str, rules: RuleSet) -> Scope:
-        return Scope(
+        return self._make_scope(
             name=name,
             node=self.node,
             site=self.site,

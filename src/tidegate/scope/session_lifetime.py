@@ -133,9 +133,7 @@ class SessionLifetime:
             certified=certified,
             bridge=record.will is not None and record.will.topic == state_topic(record.client),
         )
-        session = Session(
-            site=site, decider=self.scope.path.egress, principal=record.principal, client=record.client, subject=subject
-        )
+        session = self.scope.session(record.principal, record.client, subject)
         session.identify(subject, context.demand, record.context, entrance=self.scope.entrance.name)
         session.generation = -1  # what is known of it now is looked up when it matters
         session.version = record.version

@@ -12,20 +12,23 @@ What is accepted is in the store before it is acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, RuleSet, Step
 from tidegate.policy import Term, Terms
+from tidegate.policy.domains import domains_of
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.publisher_rules import (
     ActiveRule,
     ActiveRules,
     Book,
     Fault,
+    Home,
     Rule,
     Unfit,
     condition,
@@ -34,9 +37,12 @@ from tidegate.policy.publisher_rules import (
     owner_name,
     owner_of,
     read,
+    stored_content,
     with_identity,
 )
+from tidegate.policy.travelling_rules import home_of, meant
 from tidegate.predicate import Predicate, PredicateError, quoted
+from tidegate.scope.held_review import HeldReview
 from tidegate.session import Bucket, Message, Session, Site, Subject
 from tidegate.session.packet_costs import CONDITION
 from tidegate.session.timers import Timer
@@ -52,9 +58,6 @@ TOTAL = 10_000  # rules of all publishers
 PUBLISHERS = 10_000  # that have ever sent any: the sequence of the last is kept
 RATE, BURST = 1.0, 10.0  # publications a second
 LEVELS = 8  # of a filter that are indexed: as many as tell most of them apart
-CONCERNED = 50  # changed filters that are looked at one by one; more concern everybody
-PIECE = 1000  # effort of a review in one turn, well below a millisecond
-LOOK = 5  # of that for a subscription
 LAPSE = 100  # publishers whose rules expire that are looked at in one turn
 RULES = "rules"
 """The rule that refuses a publication of rules."""
@@ -66,13 +69,24 @@ _REASONS: Mapping[Fault, Reason] = {
 }
 
 
+@dataclass(slots=True)
+class Count:
+    """How much is kept."""
+
+    rules: int = 0
+    publishers: int = 0
+
+
 class _Entry:
-    """What one publisher has said."""
+    """What one publisher has said, and over which link that has come, with what the domain of the publisher believes of
+    others; no link: it has said so here."""
 
-    __slots__ = ("active_rules", "book", "conditions", "rule_set")
+    __slots__ = ("active_rules", "beliefs", "book", "conditions", "rule_set", "through")
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, through: str = "", beliefs: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.book = book
+        self.through = through
+        self.beliefs = beliefs
         self.conditions: dict[str, Predicate | str] = {}  # by their text; if not understood, why not
         self.rule_set: RuleSet | None = None  # the administrator's rules that `active_rules` were made under
         self.active_rules: ActiveRules | None = None
@@ -88,19 +102,20 @@ class Publishers:
         self._entries: dict[str, _Entry] = {}
         self._identified: dict[str, str] = {}  # whose rules they are, by the ids of identities
         self._unidentified: dict[str, str] = {}  # whose rules speak of messages from before there were identities
-        self._total = 0
+        self._counts: dict[str, Count] = {}  # by the link that they have come over
         self._revision = 0
+        self.on_change: Callable[[str], None] = lambda key: None
+        """Called with whose rules have changed."""
         self._allowing: dict[Term, FilterIndex[tuple[str, Rule]]] = {}
         self._sessions: dict[str, set[Session]] = {}  # those connected, or that were, by publisher
         self._buckets: Bounded[str, Bucket] = Bounded(PUBLISHERS, lambda _: Bucket(RATE, BURST, self.site.now))
         self._expiring: list[tuple[float, str]] = []
         self._over: set[str] = set()  # publishers of rules that were seen to expire
         self._timer: Timer | None = None
-        self._concerned: set[str] | None = set()  # filters to be reviewed; None: all
-        self._reviewing = False
+        self._held = HeldReview(site, scopes)
 
     def __len__(self) -> int:
-        return self._total
+        return sum(count.rules for count in self._counts.values())
 
     @property
     def _rules(self) -> RuleSet:
@@ -142,17 +157,22 @@ class Publishers:
         rules = self._rules
         indexes = [index for term in terms if (index := self._allowing.get(term)) is not None]
         # a rule is about the original topic, a filter about the one that is delivered
-        originals = rules.originals(scope, filter) if indexes else ()
+        originals = rules.originals(scope, filter) if indexes else frozenset()
+        # what another node calls otherwise on its way here is not known here
+        elsewhere = originals | {"#"} if rules.space.remote else originals
         for index in indexes:
             told: set[tuple[str, str]] = set()
-            for original in originals:
+            for original in elsewhere:
                 for key, rule in index.overlapping(original):
+                    entry = self._entries[key]
+                    if original not in originals and not entry.through:
+                        continue
                     if not overlaps(rule.topic, original) or not covered(rule.topic, rules.ceiling):
                         continue
                     if (rule.expires is None or rule.expires > self.now) and (key, rule.id) not in told:
-                        if len(originals) > 1:
+                        if len(elsewhere) > 1:
                             told.add((key, rule.id))
-                        yield self._activated(key, self._entries[key], rule)
+                        yield self._activated(key, entry, rule)
 
     def _speak(self, key: str, entry: _Entry) -> None:
         """Makes what counts of a publisher's rules."""
@@ -172,6 +192,7 @@ class Publishers:
 
     def _activated(self, key: str, entry: _Entry, rule: Rule) -> ActiveRule:
         rules = self._rules
+        terms, home = self._meant(key, entry, rule)
         when: Predicate | str | None = None
         if rule.when is not None:
             when = entry.conditions.get(rule.when)
@@ -181,7 +202,16 @@ class Publishers:
                 except PredicateError as error:
                     when = f"it is not understood any more: {error}"
                 entry.conditions[rule.when] = when
-        return ActiveRule(rule, key, rules.domain, when)
+        return ActiveRule(rule, key, terms, when, home)
+
+    def _meant(self, key: str, entry: _Entry, rule: Rule) -> tuple[Terms, Home | None]:
+        """Whom a rule is about: names in it are those of the domain of its publisher."""
+        rules = self._rules
+        found = home_of(key, rules.domain)
+        if found is None or found[1] in rules.formerly | {rules.domain}:
+            return rule.subject.within(rules.domain).terms, None
+        home = found[1], domains_of(entry.beliefs)
+        return meant(rule, *home), home
 
     def owner(self, publisher: Subject) -> str | None:
         """Whose rules speak of the messages of a publisher; None: nobody's."""
@@ -229,7 +259,7 @@ class Publishers:
         names = {name, f"{name}@{self._rules.domain}"}
         for key, entry in list(self._entries.items()):
             for rule in entry.book.rules.values():
-                if terms & rule.subject.within(self._rules.domain).terms or (rule.when and names & quoted(rule.when)):
+                if terms & self._meant(key, entry, rule)[0] or (rule.when and names & quoted(rule.when)):
                     return f"rule:{owner_name(key)}/{rule.id}"
         return None
 
@@ -251,7 +281,7 @@ class Publishers:
         if site.store.refusing:
             return _refusal(Fault.EXCESSIVE, "nothing can be stored at the moment: try again later")
         entry = self._entries.get(key)
-        if entry is None and len(self._entries) >= PUBLISHERS:
+        if (entry is None or entry.through) and self.counted("").publishers >= PUBLISHERS:
             return _refusal(Fault.EXCESSIVE, "too many publishers have rules here: ask the administrator")
         known = {} if entry is None else entry.conditions
         publication = read(message.payload, self.now, rules.functions, known, rules.levels.ranking)
@@ -262,20 +292,60 @@ class Publishers:
         book = (entry or _Entry(Book())).book.after(publication, rules.ceiling)
         if isinstance(book, Unfit):
             return _refusal(book.fault, book.text)
-        if self._total + len(book.rules) - (0 if entry is None else len(entry.book.rules)) > TOTAL:
+        before = 0 if entry is None or entry.through else len(entry.book.rules)
+        if self.counted("").rules + len(book.rules) - before > TOTAL:
             return _refusal(Fault.EXCESSIVE, f"there are {TOTAL} rules of publishers here: remove some")
         if entry is None:
-            entry = self._enter(key, Book())
+            entry = self._enter(key, _Entry(Book()))
+        self._moved(entry, "")
         entry.conditions |= publication.conditions
         self._replace(key, entry, book)
         message.noted = True
         if message.use is not None:
             message.use.handled = True
         self._audit.ruled(subject, book.sequence, publication.ids)
+        self.on_change(key)
         return None
 
-    def _enter(self, key: str, book: Book) -> _Entry:
-        entry = self._entries[key] = _Entry(book)
+    # -- of other nodes (scope.spreading_rules) --------------------------------------------------------------------
+
+    def counted(self, through: str) -> Count:
+        """What there is that has come over a link; without one: what has been said here."""
+        return self._counts.setdefault(through, Count())
+
+    def keys(self) -> tuple[str, ...]:
+        """Whoever has ever said something."""
+        return tuple(self._entries)
+
+    def said(self, key: str) -> tuple[Book, str, Mapping[str, Any]] | None:
+        """What somebody says, over which link that has come, and what their domain believes of others."""
+        entry = self._entries.get(key)
+        return None if entry is None else (entry.book, entry.through, entry.beliefs)
+
+    def told(self, key: str, book: Book, through: str, beliefs: Mapping[str, Any]) -> None:
+        """A publisher has other rules from now on, as they have come over a link."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.beliefs != beliefs:  # the same names mean others
+            self._replace(key, entry, Book(sequence=entry.book.sequence))
+        if entry is None:
+            entry = self._enter(key, _Entry(Book(), through))
+        self._moved(entry, through)
+        entry.beliefs = beliefs
+        self._replace(key, entry, book)
+        self.on_change(key)
+
+    def _moved(self, entry: _Entry, through: str) -> None:
+        """It counts among what has come over this link from now on."""
+        if entry.through != through:
+            for name, sign in ((entry.through, -1), (through, 1)):
+                count = self.counted(name)
+                count.rules += sign * len(entry.book.rules)
+                count.publishers += sign
+            entry.through = through
+
+    def _enter(self, key: str, entry: _Entry) -> _Entry:
+        self._entries[key] = entry
+        self.counted(entry.through).publishers += 1
         if id := owner_identity(key):
             self._identified[id] = key
         return entry
@@ -287,27 +357,28 @@ class Publishers:
         come = [rule for id, rule in book.rules.items() if before.get(id) is not rule]
         had_lanes = entry.rule_set is self._rules and entry.active_rules is not None
         for rule in gone:
-            self._unindex(key, rule)
+            self._unindex(key, entry, rule)
         for rule in come:
-            self._index(key, rule)
-        self._total += len(book.rules) - len(before)
+            self._index(key, entry, rule)
+        self.counted(entry.through).rules += len(book.rules) - len(before)
         entry.book = book
         texts = {rule.when for rule in book.rules.values()}
         entry.conditions = {text: when for text, when in entry.conditions.items() if text in texts}
-        self.site.store.keep(ROOM, key, book.encode())
+        beside = {"through": entry.through, "beliefs": entry.beliefs} if entry.through else {}
+        self.site.store.keep(ROOM, key, book.encode(beside))
         self._speak(key, entry)
         self._relane(key, had_lanes)
-        self._review(rule.topic for rule in (*gone, *come))
+        self._held.review(rule.topic for rule in (*gone, *come))
         self._await(key, come)
 
-    def _index(self, key: str, rule: Rule) -> None:
+    def _index(self, key: str, entry: _Entry, rule: Rule) -> None:
         if rule.allows:
-            for term in rule.subject.within(self._rules.domain).terms:
+            for term in self._meant(key, entry, rule)[0]:
                 self._allowing.setdefault(term, FilterIndex()).add(_levels(rule), (key, rule))
 
-    def _unindex(self, key: str, rule: Rule) -> None:
+    def _unindex(self, key: str, entry: _Entry, rule: Rule) -> None:
         if rule.allows:
-            for term in rule.subject.within(self._rules.domain).terms:
+            for term in self._meant(key, entry, rule)[0]:
                 self._allowing[term].discard(_levels(rule), (key, rule))
 
     def _relane(self, key: str, had_lanes: bool) -> None:
@@ -323,6 +394,8 @@ class Publishers:
                 connection.reader.lane = gate.nowhere
         for name, scope in self._scopes.items():
             scope.gate.cache.abandon(lanes[name])
+            if self._rules.space.remote:  # what has come over a link finds its plans by the rules of its publisher
+                scope.gate.cache.renew()
             self.site.unfinished.append(scope.gate.cache.tidy)
             scope.sweep()
 
@@ -333,7 +406,7 @@ class Publishers:
         for rule in rules:
             if rule.expires is not None:
                 heappush(self._expiring, (rule.expires, key))
-        if len(self._expiring) > 2 * self._total + 1024:  # most of them were replaced since
+        if len(self._expiring) > 2 * len(self) + 1024:  # most of them were replaced since
             self._expiring = [
                 (rule.expires, key)
                 for key, entry in self._entries.items()
@@ -375,37 +448,6 @@ class Publishers:
                 self._replace(key, entry, entry.book.without(expired))
         self._arm()
 
-    # -- held subscriptions ----------------------------------------------------------------------------------------
-
-    def _review(self, filters: Iterable[str]) -> None:
-        """Held subscriptions that overlap may come alive, others fall asleep: in pieces, one review at a time."""
-        if not self._rules.holds:
-            return
-        if self._concerned is not None:
-            self._concerned.update(filters)
-            if len(self._concerned) > CONCERNED or self._rules.renames:
-                self._concerned = None
-        if not self._reviewing:
-            self._reviewing = True
-            self.site.unfinished.append(self._reviewed().__next__)
-
-    def _reviewed(self) -> Iterator[bool]:
-        while self._concerned is None or self._concerned:
-            filters, self._concerned = self._concerned, set()
-            effort = 0
-            for scope in list(self._scopes.values()):
-                for session in list(scope.sessions.values()):
-                    # who is away is looked at when it comes back
-                    if session.connection is not None and session.subscriptions and scope.subjects.fresh(session):
-                        looked = scope.subscribing.wake(session, filters)
-                        effort += LOOK * len(session.subscriptions) + looked
-                    effort += 1
-                    if effort > PIECE:
-                        effort = 0
-                        yield True
-        self._reviewing = False
-        yield False
-
     # -- from the store --------------------------------------------------------------------------------------------
 
     def restore(self, records: Mapping[str, bytes], identities: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -420,11 +462,13 @@ class Publishers:
                 self.site.store.keep(ROOM, stored, None)
                 self.site.store.keep(ROOM, key, data)
             self._unidentified.setdefault(owner_name(key), key)
-            entry = self._enter(key, Book.decode(data, self.now))
+            beside = stored_content(data)
+            said = _Entry(Book.decode(data, self.now), beside.get("through", ""), beside.get("beliefs", {}))
+            entry = self._enter(key, said)
             rules = entry.book.rules.values()
-            self._total += len(rules)
+            self.counted(entry.through).rules += len(rules)
             for rule in rules:
-                self._index(key, rule)
+                self._index(key, entry, rule)
             self._await(key, rules)
 
 

@@ -118,11 +118,16 @@ class Subscribing:
             self._subscribe(request, subscription)
         # more than a session may have: repeats, whose only effect is the work they make
         request.reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
-        answer = self._suback(session, packet.packet_id, tuple(request.reasons), self._said(request))
         if self._waits(session):
-            self.site.store.after(self._subscribed, session, connection, answer, request.granted)
+            self.site.store.after(self._answer, request, packet, connection, self._said(request))
         else:
-            self._subscribed(session, connection, answer, request.granted)
+            self._answer(request, packet, connection, self._said(request))
+
+    def _answer(self, request: Request, packet: Subscribe, connection: Connection | None, said: Properties) -> None:
+        """What was granted is safe: SUBACK is due."""
+        session = request.session
+        answer = self._suback(session, packet.packet_id, tuple(request.reasons), said)
+        self._subscribed(session, connection, answer, request.granted)
 
     def _said(self, request: Request) -> Properties:
         """What SUBACK says beside its reason codes."""

@@ -44,8 +44,23 @@ class Link:
         """Whether it leads to another node."""
         return False
 
+    @property
+    def relays(self) -> bool:
+        """Whether it leads to a broker that this node guards: no reader, since the guard decides again behind it."""
+        return False
+
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
+
+
+class BackendEnd(Link):
+    """From a guarded scope to its broker. Its subject is the guard itself, over the connection in use."""
+
+    __slots__ = ()
+
+    @property
+    def relays(self) -> bool:
+        return True
 
 
 class ScopeLinkEnd(Link):

@@ -37,6 +37,9 @@ class LinkSession(Session):
 
     __slots__ = ("displaced", "exporter", "refusing")
 
+    guards = False
+    """It stands for the broker behind its scope, and only clients of that scope reach it by the fast lane."""
+
     def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
         self.exporter: Exporter
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room

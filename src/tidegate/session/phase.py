@@ -22,6 +22,7 @@ class Hold(IntEnum):
     STORE = 8
     WORK = 16  # what it has sent makes too much work for one turn
     JOURNAL = 32  # what it publishes is written down, and the disk is behind
+    BACKEND = 64  # the broker behind the guard does not take it fast enough, or is gone
 
 
 GOES_ON: Final = Hold.WORK | Hold.RATE  # what was received before is read all the same

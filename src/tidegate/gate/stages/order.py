@@ -44,6 +44,8 @@ class StageSet:
     """Where a link to a scope of another node leaves this one."""
     importing: tuple[Stage, ...]
     """Where a link from a scope of another node enters this one."""
+    relaying: tuple[Stage, ...]
+    """Where a message goes to the broker that the scope guards."""
     key_groups: KeyGroupFinder
     owners: OwnerPreferences
 
@@ -68,6 +70,7 @@ class StageSet:
             receiving=receiving,
             exporting=exporting,
             importing=importing,
+            relaying=(LevelStage(rules.levels),),
             key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
             owners=owners,
         )
@@ -82,6 +85,8 @@ class StageSet:
 
     def towards(self, target: Link) -> tuple[Stage, ...]:
         """Steps 6 to 10 for what is sent over a link."""
+        if target.relays:
+            return self.relaying
         return self.exporting if target.exports else self.egress
 
 

@@ -13,19 +13,28 @@ from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Protocol, assert_never
 
-from tidegate.gate.attributes import Attributes, later
+from tidegate.gate.attributes import CONNECTION, Attributes, later
 from tidegate.gate.stages.write_and_read_policies import AccessStage, unspoken
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Effect, Terms, Undecided
 from tidegate.policy.outcome import Outcome
-from tidegate.policy.publisher_rules import ActiveRule, ActiveRules, PublisherDecision, decide_rules, owner_of
-from tidegate.predicate import Predicate
+from tidegate.policy.publisher_rules import ActiveRule, ActiveRules, Home, PublisherDecision, decide_rules, owner_of
+from tidegate.policy.subject import attributes_of
+from tidegate.predicate import UNKNOWN, Predicate
 from tidegate.session import Link, Message, Subject
 
 LOOKED = 20  # conditions asked before a SUBSCRIBE is granted unseen: each delivery is decided anyway
 
 RULES = "rules"
 """Where a scene has those that speak of the message, whoever reads it."""
+
+
+def reader(attributes: Attributes, actor: Subject, home: Home | None, *, away: bool = False) -> dict[str, Any]:
+    """The root `s` of a reader, as the domain of the publisher sees them if that is another one."""
+    if home is None:
+        return attributes.subject(actor, away)
+    s = attributes_of(actor, *home)
+    return {**s, **dict.fromkeys(CONNECTION, UNKNOWN)} if away else s
 
 
 class PublisherRules(Protocol):
@@ -61,33 +70,34 @@ class PublisherRuleStage:
     def evaluate(self, known: Known) -> Answer:
         assert known.target is not None
         actor = known.target.subject
-        active_rules = self._speaking(known, actor)
-        if not active_rules:
+        speaking = self._speaking(known, actor)
+        if not speaking:
             return ALLOW if self.access is None else self.access.evaluate(known)
+        home = speaking[0].home  # all are of one publisher
         first = ALLOW if self.access is None else self.access.answer(known, others=True)
         if isinstance(first, Deny) and not unspoken(first):
             return first
         attributes = self.attributes
-        s = attributes.subject(actor, known.away)
+        s = reader(attributes, actor, home, away=known.away)
         env: dict[str, Any] = {
             "s": s,
             "o": attributes.coming(known),
             "e": attributes.around(actor, known.away),
-            "p": attributes.publication(known),
+            "p": attributes.publication(known) if home is None else attributes.publication_in(home[0], known),
         }
-        decision = decide_rules(active_rules, env)
+        decision = decide_rules(speaking, env)
         if isinstance(decision, Undecided):
             if known.away and later(decision.reads, decision.volatile):
                 return ALLOW  # it is decided when it is sent
             now = attributes.at_once(known, decision, env, actor)
             if now is None:
-                return self._left(first, decision, s, actor)
+                return self._left(first, decision, s, actor, home)
             decision = decision.residual(now)
         if not isinstance(first, Residual):
             return _joined(first, decision)
         if decision.effect is Effect.DENY:
             return _joined(ALLOW, decision)  # whatever the policies will say
-        return self._left(first, decision, s, actor)
+        return self._left(first, decision, s, actor, home)
 
     def _speaking(self, known: Known, actor: Subject) -> list[ActiveRule]:
         """The rules that are about a message and its reader."""
@@ -117,6 +127,7 @@ class PublisherRuleStage:
         decision: PublisherDecision | Undecided[PublisherDecision],
         s: dict[str, Any],
         actor: Subject,
+        home: Home | None,
     ) -> Residual:
         attributes = self.attributes
         environment = attributes.environment(actor)
@@ -130,7 +141,7 @@ class PublisherRuleStage:
                 return _joined(answer, decision)
             env: dict[str, Any] = {"s": s, "o": attributes.facts(message), "e": attributes.now(environment)}
             if reads_p:
-                env["p"] = attributes.published(message)
+                env["p"] = attributes.published(message) if home is None else attributes.published_in(home[0], message)
             return _joined(answer, decision.residual(env))
 
         return Residual(decide)
@@ -151,11 +162,11 @@ class PublisherRuleStage:
         if isinstance(answer, Allow):
             return answer
         actor = target.subject
-        known = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
+        around = self.attributes.environment(actor).known
         asked = 0
         for rule in self.publishers.allowing(filter, actor.scope, self.attributes.person(actor).terms):
             asked += rule.when is not None
-            if asked > LOOKED or possible(rule.asked(known)):
+            if asked > LOOKED or possible(rule.asked({"s": reader(self.attributes, actor, rule.home), "e": around})):
                 return Allow(rule=rule.id)
         return answer
 

@@ -1,0 +1,59 @@
+"""Who a client of a guarded scope is, where the broker says so: its name and password are passed on, and CONNACK proves
+the name.
+
+What else is known of the user, of the connection and of capabilities is as in every other scope.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.config.links import Authenticate
+from tidegate.scope import Exchange, Identity, Refused
+from tidegate.scope.authenticator import ANONYMOUS, Answer, Authenticator
+from tidegate.scope.node_links import Peer
+from tidegate.session import Connection, Session
+from tidegate.wire import Connect, Reason
+
+if TYPE_CHECKING:
+    from tidegate.guard.guarded_scope import GuardedScope
+    from tidegate.guard.upstream import Upstream
+
+
+class BackendAuthentication:
+    """Asks the broker, or the node (scope.Authenticator)."""
+
+    def __init__(self, scope: GuardedScope, here: Authenticator) -> None:
+        self.scope = scope
+        self._here = here
+
+    def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
+        if self.scope.settings.authenticate is Authenticate.HERE:
+            self._here.authenticate(connection, packet, answer)
+            return
+        name = packet.username
+        if name is None and not bool(getattr(connection.listener, "anonymous", False)):
+            answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
+            return
+        client = packet.client_id = packet.client_id or self.scope.site.random_id()
+        said = Identity(principal=ANONYMOUS if name is None else f"user:{name}", user=name)
+
+        def answered(upstream: Upstream) -> None:
+            if upstream.refusal is not None:
+                answer(Refused(reason=upstream.refusal, text=upstream.error, rule="backend"))
+            else:
+                answer(self._here.completed(connection, client, said))
+
+        self.scope.handshake.dial(connection, packet, said.principal, answered, answer)
+
+    def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
+        return self._here.exchange(connection, packet, method)
+
+    def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
+        return self._here.completed(connection, client, identity)
+
+    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+        return self._here.peer(connection, expected)
+
+    def reauthorize(self, session: Session) -> Identity | Refused:
+        return self._here.reauthorize(session)

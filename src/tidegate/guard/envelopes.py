@@ -1,0 +1,194 @@
+"""Messages as they lie in the guarded broker: behind an envelope that only guards with the scope's secret can make.
+
+The envelope has everything that the decision on the way out needs of the publisher. Most of it is the same for many
+messages, and is encoded and decoded once. Nothing of an envelope is looked at before its MAC is right.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+import cbor2
+
+from tidegate.bounded import Bounded, Weighed
+from tidegate.errors import MalformedPacket
+from tidegate.policy import Subject
+from tidegate.session import Context, Message, Origin, Session
+from tidegate.session.context import VERSION
+from tidegate.session.frames import EXACT
+from tidegate.wire.envelope import STATIC_BYTES, Envelope, Static, encode_static, open, seal, static_cache
+
+if TYPE_CHECKING:
+    from tidegate.guard.guarded_scope import GuardedScope
+
+STATICS: Final = 20_000  # of one scope that are kept
+_OWN: Final = frozenset(
+    ("demand", "view", "e", "topic", "qos", "sealed", "under", "key", "signed", "scored", "floor", "held", "path")
+)
+"""What a context has beside its subject: the envelope has a place of its own for each, or none."""
+
+
+class Unauthentic(Exception):
+    """A message that did not come through a guard."""
+
+
+class Envelopes:
+    """Makes and opens the envelopes of one guarded scope."""
+
+    def __init__(self, scope: GuardedScope) -> None:
+        self.scope = scope
+        self._statics: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
+        self._origins: Bounded[Origin, bytes] = Bounded(STATICS)
+        self._read = static_cache(STATICS)
+        self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
+        self._makers: Bounded[bytes, Origin] = Bounded(STATICS)
+
+    def renew(self) -> None:
+        """There are other rules: what was made of envelopes under the last ones is made anew."""
+        self._contexts.clear()
+
+    # -- to the broker -----------------------------------------------------------------------------------------
+
+    def sealed(self, message: Message, now: float) -> bytes:
+        """The payload of a message with its envelope before it. ValueError for what does not fit one."""
+        key = (message.context, message.origin.node, message.topic, message.link)
+        static = self._statics.get(key)
+        if static is None:
+            context = self.scope.gate.attributes.context(message)
+            static = self._statics[key] = self.static(context, message.topic, message.link, message.origin.node)
+        expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
+        return seal(
+            static,
+            self.origin(message.origin),
+            message.number,
+            message.output,
+            message.published,
+            expiry,
+            message.qos,
+            message.retain,
+            message.payload,
+            self.scope.settings.key,
+        )
+
+    def frame_head(self, source: Session, topic: str) -> bytes:
+        """The static part of what a session publishes to a topic."""
+        context = self.scope.gate.attributes.decoded(source.context)
+        return self.static(context, topic, source.inward.type, source.site.origin.node)
+
+    def origin(self, origin: Origin) -> bytes:
+        id = self._origins.get(origin)
+        if id is None:
+            id = self._origins[origin] = bytes.fromhex(origin.node) + origin.boot.to_bytes(6, "big")
+        return id
+
+    def static(self, context: Context, topic: str, link: str, node: str) -> bytes:
+        """The static part of messages with this context."""
+        levels = self.scope.gate.rules.levels
+        known: dict[str, Any] = cbor2.loads(context.encode()[1:])
+        publisher = {name: value for name, value in known.items() if name not in _OWN}
+        return encode_static(
+            Static(
+                origin=node,
+                owner=context.subject.identity,
+                publisher=publisher,
+                topic=context.topic or topic,
+                demand=None if context.demand is None else context.demand.text,
+                floor=levels.floor(context.level),
+                facts=levels.floor_facts(context.facts),
+                path=context.path,
+                view=context.view,
+                link=link,
+                surroundings=context.surroundings,
+                sealed=context.sealed,
+                signed=context.signed,
+                scored=context.scored,
+                under=context.under,
+            )
+        )
+
+    # -- from the broker ---------------------------------------------------------------------------------------
+
+    def opened(self, payload: bytes) -> tuple[Envelope, bytes]:
+        """An envelope and what follows it; Unauthentic if there is none that a guard has made."""
+        try:
+            return open(payload, self.scope.settings.key, self._read)
+        except MalformedPacket as error:
+            raise Unauthentic(str(error)) from None
+
+    def context(self, static: Static, topic: str, lowered: int | None) -> bytes:
+        """The context that a static part says. `lowered`: with which QoS it was published, if not with this one."""
+        key = (static.data, topic, str(lowered))
+        data = self._contexts.get(key)
+        if data is None:
+            data = self._contexts[key] = self._context(static, topic, lowered)
+        return data
+
+    def _context(self, static: Static, topic: str, lowered: int | None) -> bytes:
+        levels = self.scope.gate.rules.levels
+        backend = self.scope.target.subject
+        known = dict(static.publisher)
+        if static.demand is not None:
+            known["demand"] = static.demand
+        if static.view is not None:
+            known["view"] = static.view
+        if static.surroundings:
+            known["e"] = dict(static.surroundings)
+        if static.topic != topic:
+            known["topic"] = static.topic
+        if lowered is not None:
+            known["qos"] = lowered
+        for name in ("sealed", "signed", "scored"):
+            if getattr(static, name):
+                known[name] = True
+        if static.under is not None:
+            known["under"] = static.under
+        floor = levels.floor(static.floor, backend.level)
+        facts = levels.floor_facts(static.facts, backend.facts)
+        if static.path or (floor, facts) != (known.get("level"), tuple(known.get("facts", ()))):
+            known["floor"] = floor
+            known["held"] = facts
+            known["path"] = static.path
+        return VERSION + cbor2.dumps(known)
+
+    def maker(self, id: bytes) -> Origin:
+        """The node and boot that a message comes from."""
+        origin = self._makers.get(id)
+        if origin is None:
+            own = self.scope.site.origin
+            origin = Origin(id[:8].hex(), int.from_bytes(id[8:], "big"))
+            origin = self._makers[id] = own if (origin.node, origin.boot) == (own.node, own.boot) else origin
+        return origin
+
+
+def nobody(scope: GuardedScope) -> bytes:
+    """The context of a message that came to the broker around the guard, if such ones pass."""
+    subject = Subject(
+        kind="client",
+        client="",
+        user=None,
+        scope=scope.name,
+        node=scope.node,
+        domain="",
+        level=scope.gate.rules.levels.order[0],
+    )
+    return Context(subject=subject).encode()
+
+
+def backend(scope: GuardedScope) -> bytes:
+    """The context of what the broker says of itself."""
+    subject = Subject(
+        kind="service",
+        client="backend",
+        user=None,
+        scope=scope.name,
+        node=scope.node,
+        domain=scope.gate.rules.domain,
+        level=scope.target.subject.level,
+        facts=scope.target.subject.facts,
+    )
+    return Context(subject=subject).encode()
+
+
+def _weight(key: tuple[bytes | str, ...]) -> int:
+    return sum(map(len, key))

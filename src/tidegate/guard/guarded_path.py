@@ -1,0 +1,66 @@
+"""The path of a guarded scope: the same eleven steps, with the broker between the way in and the way out.
+
+After step 5 a message goes to the broker (`deliver`, with `BackendTarget` as the one whom plans name). What the broker
+delivers to a client takes steps 6 to 11 for that client alone (`GuardedEgress.received`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidegate.gate import Plan
+from tidegate.guard.guarded_session import GuardedSession
+from tidegate.scope.delivered_once import Seen
+from tidegate.scope.path import Egress, Path
+from tidegate.session import Delivery, Message, Session
+
+if TYPE_CHECKING:
+    from tidegate.guard.guarded_scope import GuardedScope
+
+
+class GuardedPath(Path):
+    """The path of a guarded scope."""
+
+    scope: GuardedScope
+    egress: GuardedEgress
+
+    def _egress(self, stopwatch: Callable[[], float]) -> GuardedEgress:
+        return GuardedEgress(self.scope, self.monitoring, stopwatch)
+
+    def arrived(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
+        """What is retained the broker keeps."""
+        if plan.flat:
+            plan.apart += 1
+        else:
+            plan.passed += 1
+        return self.egress.hand_out(plan, message, source, seen)
+
+
+class GuardedEgress(Egress):
+    """What leaves a guarded scope: to the broker, and from there to its clients."""
+
+    scope: GuardedScope
+
+    def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
+        target = self.scope.target
+        before, target.source = target.source, source
+        try:
+            return super().hand_out(plan, message, source, seen)
+        finally:
+            target.source = before
+
+    def received(self, session: GuardedSession, message: Message) -> list[Message] | None:
+        """Steps 6 to 11 for a message that the broker delivers to a client: what it gets; None: nothing, which has been
+        audited."""
+        scope = self.scope
+        asking = session.conditions or any(grant.terms.asks for grant in (session.subscriptions or {}).values())
+        verdict = scope.gate.permits(message, session) if asking else scope.gate.decide(message, session)
+        shown = self._audited(session, message, verdict)
+        if shown is None:
+            return None
+        if scope.gate.counts_allowed:
+            scope.delivered(session, message)
+        if not session.leaving:
+            return [shown]
+        return [visible for _, visible in self.monitored(session, Delivery(message, message.qos), shown)]

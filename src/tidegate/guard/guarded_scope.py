@@ -1,0 +1,77 @@
+"""One event space whose sessions, subscriptions, retained messages and routing are those of another broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidegate.gate import RuleSet
+from tidegate.guard.backend_authentication import BackendAuthentication
+from tidegate.guard.backend_target import BackendTarget
+from tidegate.guard.envelopes import Envelopes
+from tidegate.guard.guarded_handshake import GuardedHandshake
+from tidegate.guard.guarded_lifetime import GuardedLifetime
+from tidegate.guard.guarded_path import GuardedPath
+from tidegate.guard.guarded_session import GuardedSession
+from tidegate.guard.guarded_subscribing import GuardedSubscribing
+from tidegate.guard.service_connection import ServiceConnection
+from tidegate.guard.settings import Settings
+from tidegate.scope import Scope
+from tidegate.scope.authenticator import Authenticator
+from tidegate.scope.protection import Keyring
+from tidegate.session import Subject
+from tidegate.wire import Subscription
+
+if TYPE_CHECKING:
+    from tidegate.guard.upstream import Upstream
+
+Dial = Callable[["Upstream"], None]
+"""Opens the socket of a connection to the broker, or calls its `failed`."""
+
+
+class GuardedScope(Scope):
+    """A scope that guards a broker."""
+
+    path: GuardedPath
+    subscribing: GuardedSubscribing
+    handshake: GuardedHandshake
+
+    def __init__(
+        self, *, settings: Settings, dial: Dial, on_bug: Callable[[Any, BaseException], None], **parts: Any
+    ) -> None:
+        self.settings = settings
+        self.dial = dial
+        self.on_bug = on_bug
+        self.owners: dict[str, GuardedSession] = {}
+        """By client identifier: the session that has it at the broker."""
+        self.authenticator = BackendAuthentication(self, parts["authenticator"])
+        super().__init__(**{**parts, "authenticator": self.authenticator})
+        self.envelopes = Envelopes(self)
+        self.target = BackendTarget(self)
+        self.target.subscriptions = {}
+        self.subscribing.add(self.target, Subscription(filter="#", qos=2, retain_as_published=True))
+        self.service = ServiceConnection(self)
+
+    def session(self, principal: str, client: str, subject: Subject) -> GuardedSession:
+        session = GuardedSession(
+            site=self.site, decider=self.path.egress, principal=principal, client=client, subject=subject
+        )
+        self.owners[client] = session
+        return session
+
+    def _path(self, keyring: Keyring | None, stopwatch: Callable[[], float]) -> GuardedPath:
+        return GuardedPath(self, keyring, stopwatch)
+
+    def _handshake(self, authenticator: Authenticator) -> GuardedHandshake:
+        return GuardedHandshake(self, authenticator)
+
+    def _subscribing(self) -> GuardedSubscribing:
+        return GuardedSubscribing(self)
+
+    def _lifetime(self) -> GuardedLifetime:
+        return GuardedLifetime(self)
+
+    def adopt(self, rules: RuleSet) -> None:
+        super().adopt(rules)
+        self.target.renew()
+        self.envelopes.renew()

@@ -1,0 +1,97 @@
+"""The session of a client of a guarded scope: what the broker does not know of it.
+
+The broker keeps what is owed to the client. Here is who it is, what it has subscribed to, its will, and its connection
+to the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.policy import Subject
+from tidegate.session import Session, Site
+from tidegate.session.decider import Decider
+from tidegate.topics import matches
+from tidegate.wire import Disconnect, Reason
+
+if TYPE_CHECKING:
+    from tidegate.guard.relayed_publishing import RelayedPublishing
+    from tidegate.guard.upstream import Upstream
+
+
+class GuardedSession(Session):
+    """One client of a guarded scope."""
+
+    __slots__ = ("asked", "relaying", "upstream")
+
+    def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
+        super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
+        self.upstream: Upstream | None = None
+        self.relaying: RelayedPublishing  # what it publishes over its present connection
+        self.asked: dict[int, Any] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+
+    # -- the two connections -----------------------------------------------------------------------------------
+
+    def leave(self, packet: Disconnect | None = None) -> None:
+        """The client's connection is over: so is that to the broker."""
+        upstream, self.upstream = self.upstream, None
+        self.asked = None
+        if upstream is not None:
+            upstream.session = None
+            upstream.close(packet)
+
+    def left_by(self, upstream: Upstream, reason: Reason, why: str) -> None:
+        """The connection to the broker is over."""
+        if self.upstream is upstream:
+            self.upstream = None
+            if self.connection is not None:
+                self.connection.close(reason, why)
+
+    def pause(self) -> None:
+        super().pause()
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def unpause(self) -> None:
+        super().unpause()
+        if self.upstream is not None:
+            self.upstream.resume()
+
+    # -- what the broker delivers --------------------------------------------------------------------------------
+
+    def append(self, frame: bytes, *, acknowledged: bool) -> None:
+        """A PUBLISH that was decided. While the client does not read, nothing more is read from the broker either; what
+        had been read until then is kept if it is to be acknowledged."""
+        if not self.shut:
+            out = self.out
+            if not out:
+                self.site.dirty.append(self)
+            out.append(frame)
+        elif acknowledged and self.connection is not None:
+            self.write(frame)
+        else:
+            self.site.counters.dropped += 1
+
+    def retains_as_published(self, topic: str) -> bool:
+        """Whether it wants to know which messages were published as retained ones."""
+        return any(
+            grant.retain_as_published and matches(filter, topic) for filter, grant in (self.subscriptions or {}).items()
+        )
+
+    # -- what the client acknowledges ----------------------------------------------------------------------------
+
+    def acknowledged(self, pid: int) -> None:
+        self._answer(b"\x40\x02", pid)
+
+    def received(self, pid: int, reason: int = 0) -> None:
+        if reason >= 0x80 and self.upstream is not None and self.upstream.v5:
+            self.upstream.send(b"\x50\x03%b%c" % (pid.to_bytes(2, "big"), reason))
+        else:
+            self._answer(b"\x50\x02", pid)
+
+    def completed(self, pid: int) -> None:
+        self._answer(b"\x70\x02", pid)
+
+    def _answer(self, head: bytes, pid: int) -> None:
+        if self.upstream is not None:
+            self.upstream.send(head + pid.to_bytes(2, "big"))

@@ -1,0 +1,173 @@
+"""SUBSCRIBE and UNSUBSCRIBE in a guarded scope: what nobody allows is refused here, the rest is asked of the broker.
+
+The client gets one SUBACK with the answers of both. What it has subscribed to is kept here for what the broker does not
+know: conditions, demands, and who may read what. Nothing is routed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.errors import ProtocolError
+from tidegate.guard.guarded_session import GuardedSession
+from tidegate.policy.demands import REQUIRE
+from tidegate.predicate import Predicate
+from tidegate.scope.subscribing import Request, Subscribing
+from tidegate.session import NO_TERMS, Connection, Grant, LinkSession, Session, Terms
+from tidegate.session.usage import name_weight
+from tidegate.topics import share
+from tidegate.wire import (
+    NONE,
+    Properties,
+    Reason,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    encode,
+)
+
+if TYPE_CHECKING:
+    pass
+
+OURS = frozenset((REQUIRE, "s", "where", "capability", "proof"))
+"""User properties of a SUBSCRIBE that are for the guard."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A SUBSCRIBE that the broker has not answered."""
+
+    request: Request
+    said: Properties
+    asked: list[int]  # which of its filters were asked of the broker
+
+
+class GuardedSubscribing(Subscribing):
+    """The subscribing side of a guarded scope."""
+
+    def _answer(self, request: Request, packet: Subscribe, connection: Connection | None, said: Properties) -> None:
+        session = request.session
+        assert isinstance(session, GuardedSession)
+        upstream = session.upstream
+        if upstream is None or session.connection is not connection:
+            return
+        asked = [index for index, reason in enumerate(request.reasons) if reason < 0x80]
+        if not asked:
+            session.send(self._suback(session, packet.packet_id, tuple(request.reasons), said))
+            return
+        filters = tuple(packet.subscriptions[index] for index in asked)
+        pairs = tuple(pair for pair in packet.properties.user_properties if pair[0] not in OURS)
+        properties = NONE
+        if upstream.v5 and packet.properties is not NONE:
+            properties = replace(packet.properties, user_properties=pairs)
+        if session.asked is None:
+            session.asked = {}
+        session.asked[packet.packet_id] = _Asked(request, said, asked)
+        forwarded = Subscribe(packet_id=packet.packet_id, subscriptions=filters, properties=properties)
+        upstream.send(encode(forwarded, upstream.version))
+
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
+        assert isinstance(session, GuardedSession)
+        upstream = session.upstream
+        if upstream is not None:
+            if session.asked is None:
+                session.asked = {}
+            session.asked[packet.packet_id] = packet
+            forwarded = packet if upstream.v5 else replace(packet, properties=NONE)
+            upstream.send(encode(forwarded, upstream.version))
+        yield from ()
+
+    def answered(self, session: GuardedSession, packet: Suback | Unsuback) -> None:
+        """The broker has answered."""
+        asked = (session.asked or {}).pop(packet.packet_id, None)
+        match asked, packet:
+            case _Asked(), Suback():
+                self._granted(session, asked, packet)
+            case Unsubscribe(), Unsuback():
+                self._gone(session, asked, packet)
+            case _:
+                raise ProtocolError("an answer to nothing that was asked")
+
+    def _granted(self, session: GuardedSession, asked: _Asked, packet: Suback) -> None:
+        request = asked.request
+        if len(packet.reasons) != len(asked.asked):
+            raise ProtocolError("SUBACK with another number of answers than there were filters")
+        for index, grant, reason in zip(asked.asked, request.granted, packet.reasons, strict=True):
+            request.reasons[index] = reason
+            known = (session.subscriptions or {}).get(grant.filter)
+            if reason >= 0x80:
+                if known is grant and session.subscriptions is not None:
+                    self.forget(session, grant.filter)
+                    del session.subscriptions[grant.filter]
+                    if session.row:
+                        self.site.store.unsubscribe(session.row, grant.filter)
+            else:
+                grant.qos = reason
+        said = asked.said
+        if said is NONE and packet.properties.reason_string is not None:
+            said = Properties(reason_string=packet.properties.reason_string)
+        session.send(self._suback(session, packet.packet_id, tuple(request.reasons), said))
+
+    def _gone(self, session: GuardedSession, asked: Unsubscribe, packet: Unsuback) -> None:
+        known = session.subscriptions or {}
+        reasons = packet.reasons
+        if not reasons:  # MQTT 3.1.1 has none
+            none = Reason.NO_SUBSCRIPTION_EXISTED
+            reasons = tuple(int(Reason.SUCCESS if filter in known else none) for filter in asked.filters)
+        for filter, reason in zip(asked.filters, reasons, strict=False):
+            if filter in known and reason < 0x80:
+                self.forget(session, filter)
+                del known[filter]
+                self.scope.audit.unsubscribed(session, filter)
+                if session.row:
+                    self.site.store.unsubscribe(session.row, filter)
+        answer = Unsuback(packet_id=packet.packet_id, reasons=reasons, properties=NONE)
+        session.send(encode(answer, session.version))
+
+    # -- what is known here, and not routed --------------------------------------------------------------------
+
+    def add(
+        self,
+        session: Session,
+        subscription: Subscription,
+        identifier: int | None = None,
+        terms: Terms = NO_TERMS,
+        where: Predicate | None = None,
+    ) -> Grant:
+        if isinstance(session, LinkSession):
+            return super().add(session, subscription, identifier, terms, where)
+        group, filter = share(subscription.filter)
+        grant = Grant(session, subscription, min(subscription.qos, self.site.limits.max_qos), identifier, terms, where)
+        assert session.subscriptions is not None
+        if (old := session.subscriptions.get(subscription.filter)) is not None:
+            self._left(old)
+            session.shares -= old.group is not None
+        else:
+            self.site.accounts.add(session.usage, "subscriptions", name_weight(subscription.filter))
+        self._count_condition(session, where, 1)
+        session.subscriptions[subscription.filter] = grant
+        if group is not None:
+            grant.group = (group, filter)
+            session.shares += 1
+        return grant
+
+    def forget(self, session: Session, filter: str) -> bool:
+        if isinstance(session, LinkSession):
+            return super().forget(session, filter)
+        grant = (session.subscriptions or {})[filter]
+        session.shares -= grant.group is not None
+        self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
+        self._left(grant)
+        return False
+
+    def _touch(self, filter: str) -> None:
+        """Only links and the broker are routed to."""
+        super()._touch(filter)
+
+    def retouch(self, session: Session) -> None:
+        if isinstance(session, LinkSession):
+            super().retouch(session)

@@ -1,0 +1,165 @@
+"""What the broker delivers to one client: out of its envelope, decided, and passed on (steps 6 to 11 of the path).
+
+A message that this client may not have is acknowledged to the broker and audited: it would come again and again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tidegate.config.links import Unenveloped
+from tidegate.gate import Deny, Step
+from tidegate.gate.attributes import FLOOR
+from tidegate.guard import envelopes
+from tidegate.guard.envelopes import Unauthentic
+from tidegate.policy.brokering import PLAIN
+from tidegate.session import Message, forwarded, with_floor_properties
+from tidegate.wire import NONE, Publish, Pubrel, decode, encode
+
+if TYPE_CHECKING:
+    from tidegate.guard.guarded_scope import GuardedScope
+    from tidegate.guard.guarded_session import GuardedSession
+    from tidegate.guard.upstream import Upstream
+
+UNENVELOPED: Final = Deny(step=Step.WRITE, rule="unenveloped")
+
+
+class Receiving:
+    """Takes what one client's connection to the broker brings."""
+
+    __slots__ = ("own", "scope", "session", "upstream")
+
+    def __init__(self, scope: GuardedScope, session: GuardedSession, upstream: Upstream) -> None:
+        self.scope = scope
+        self.session = session
+        self.upstream = upstream
+        self.own: set[int] = set()  # QoS 2 messages that the guard answers in place of its client
+
+    def unacknowledged(self, data: bytes, start: int, stop: int) -> None:
+        """A QoS 0 message that is not retained."""
+        packet = decode(0x30, data[start:stop], self.upstream.version)
+        assert isinstance(packet, Publish)
+        self.published(packet)
+
+    def published(self, packet: Publish) -> None:
+        """A message."""
+        message = self._message(packet)
+        if message is None:
+            self._done_with(packet)
+            return
+        events = self.scope.path.egress.received(self.session, message)
+        if not events or not self._passed_on(packet, events[0], own=events[0] is message):
+            self._done_with(packet)
+        for event in (events or ())[1:]:  # what monitors have made of it besides
+            self._sent_besides(event)
+
+    def _message(self, packet: Publish) -> Message | None:
+        """What a packet brings, out of its envelope; None: nothing that anybody may have."""
+        scope, site = self.scope, self.scope.site
+        topic = packet.topic
+        if topic[:1] == "$" and topic.startswith("$SYS/"):
+            return self._plain(packet, envelopes.backend(scope))
+        try:
+            envelope, payload = scope.envelopes.opened(packet.payload)
+        except Unauthentic as error:
+            if not packet.payload:
+                return None  # a retained message was cleared: what says so to clients comes in an envelope
+            if scope.settings.unenveloped is Unenveloped.PLAIN and not packet.payload.startswith(b"TG"):
+                return self._plain(packet, envelopes.nobody(scope))
+            self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail=str(error)))
+            return None
+        static, id = envelope.static, envelope.id
+        if static.topic != topic and static.under is None and "topic" not in static.publisher:
+            self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail="it is under another topic"))
+            return None
+        context = scope.envelopes.context(static, topic, envelope.qos if envelope.qos != packet.qos else None)
+        properties = packet.properties
+        expires = None
+        if properties is not NONE:
+            if (interval := properties.message_expiry_interval) is not None:
+                expires = site.now + interval
+            properties = forwarded(properties)
+        floor = scope.gate.floor_properties(scope.gate.attributes.decoded(context))
+        if floor is not NONE:
+            properties = with_floor_properties(properties, floor)
+        return Message(
+            topic,
+            payload,
+            packet.qos,
+            envelope.retain,
+            envelope.published,
+            scope.envelopes.maker(id.origin),
+            id.number,
+            context,
+            static.link,
+            properties,
+            expires,
+            id.output,
+        )
+
+    def _plain(self, packet: Publish, context: bytes) -> Message:
+        """What comes without an envelope, and may."""
+        site = self.scope.site
+        site.number += 1
+        properties = forwarded(packet.properties)
+        pairs = tuple(pair for pair in properties.user_properties if pair[0] != FLOOR)
+        if pairs != properties.user_properties:
+            properties = NONE
+        return Message(
+            packet.topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            site.wall,
+            site.origin,
+            site.number,
+            context,
+            PLAIN.inward,
+            properties,
+        )
+
+    def _sent_besides(self, message: Message) -> None:
+        """Without an identifier that the broker could take for one of its own."""
+        fitting = self.session._fitting(message, 0, False, ())
+        if fitting is not None:
+            self.session.append(fitting[0] + fitting[1], acknowledged=False)
+
+    def _passed_on(self, packet: Publish, message: Message, own: bool) -> bool:
+        """Sends a message that was decided to the client; whether there is room for it in a packet."""
+        session = self.session
+        retain = packet.retain or (
+            message.retain and not message.payload and session.retains_as_published(packet.topic)
+        )
+        fitting = session._fitting(message, packet.qos, retain, packet.properties.subscription_identifiers)
+        if fitting is None:
+            self.scope.site.counters.dropped += 1
+            return False
+        head, tail = fitting
+        if not packet.qos:
+            session.append(head + tail, acknowledged=False)
+            return True
+        if packet.dup:
+            head = bytes((head[0] | 0x08,)) + head[1:]
+        session.append(b"%b%b%b" % (head, packet.packet_id.to_bytes(2, "big"), tail), acknowledged=True)
+        return True
+
+    def _done_with(self, packet: Publish) -> None:
+        """The client does not get it: the broker is told that it has been taken."""
+        pid = packet.packet_id
+        if packet.qos == 1:
+            self.upstream.send(b"\x40\x02" + pid.to_bytes(2, "big"))
+        elif packet.qos == 2:
+            self.own.add(pid)
+            self.upstream.send(b"\x50\x02" + pid.to_bytes(2, "big"))
+
+    def released(self, packet: Pubrel) -> None:
+        """PUBREL of the broker."""
+        pid = packet.packet_id
+        if pid in self.own:
+            self.own.discard(pid)
+            self.upstream.send(b"\x70\x02" + pid.to_bytes(2, "big"))
+        else:
+            self.session.send(encode(packet, self.session.version))
+
+    def _report(self, topic: str, why: Deny) -> None:
+        self.scope.report("read", self.session.outward, topic, why)

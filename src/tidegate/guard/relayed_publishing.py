@@ -1,0 +1,155 @@
+"""What a client of a guarded scope publishes: it goes to the broker under the same packet identifier.
+
+PUBACK, PUBREC and PUBCOMP are the broker's. What the guard denies it answers itself, behind everything that came before
+and that the broker has not acknowledged yet [MQTT-4.6.0-2].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import ProtocolError
+from tidegate.gate import Deny
+from tidegate.session import Connection, Message
+from tidegate.session import unreleased_qos2 as unreleased
+from tidegate.session.host import Refusal, Route
+from tidegate.session.packet_costs import TAKEN
+from tidegate.session.publishing import Ack, Publishing, with_floor_properties
+from tidegate.wire import NONE, Properties, Puback, Pubcomp, Publish, Pubrec, Reason, Type, encode
+
+if TYPE_CHECKING:
+    from tidegate.guard.upstream import Upstream
+
+NEVER: Final = 1 << 62
+"""In place of the number of a commit: an acknowledgement that waits for the broker waits for no commit."""
+
+
+class RelayedPublishing(Publishing):
+    """What one connection of a client publishes."""
+
+    __slots__ = ("_dup", "_exchanges", "_relayed", "upstream")
+
+    def __init__(self, connection: Connection, upstream: Upstream) -> None:
+        super().__init__(connection)
+        self.upstream = upstream
+        self._dup = False  # of the PUBLISH that is being taken
+        self._relayed: dict[int, Ack] = {}  # PUBACK and PUBREC that the broker owes
+        self._exchanges: set[int] = set()  # QoS 2 messages that the broker has, and that are not complete
+
+    # -- PUBLISH -----------------------------------------------------------------------------------------------
+
+    def publish(self, packet: Publish) -> None:
+        self._dup = packet.dup
+        super().publish(packet)
+        self._dup = False
+
+    def take(
+        self,
+        route: Route,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        pid: int,
+        properties: Properties,
+        expires: float | None,
+        context: bytes = b"",
+        head: bytes = b"",
+        tail: bytes = b"",
+        message: Message | None = None,
+    ) -> None:
+        if not qos or (qos == 2 and (route.monitored or pid in (self.session.incoming or ()))):
+            # what monitors have to see waits here until it is released
+            super().take(route, payload, qos, retain, pid, properties, expires, context)
+            return
+        session, site, upstream = self.session, self.site, self.upstream
+        if qos > site.limits.max_qos:
+            raise ProtocolError("QoS not supported", Reason.QOS_NOT_SUPPORTED)
+        if self.v5 and pid not in self._exchanges:
+            open_ones = len(session.incoming or ()) - len(self.inherited or ()) + len(self._exchanges)
+            if open_ones + self.unfinished >= self.quota:
+                raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
+        if (floor := route.floor_properties) is not NONE:
+            properties = with_floor_properties(properties, floor)
+        site.number += 1
+        message = Message(
+            route.topic,
+            payload,
+            qos,
+            retain,
+            site.wall,
+            site.origin,
+            site.number,
+            context or session.context,
+            session.inward.type,
+            properties,
+            expires,
+        )
+        site.effort += TAKEN
+        upstream.exchange, upstream.refused = pid | self._dup << 16, None
+        reached = self.path.publish(route, message, session)
+        relayed, upstream.exchange = not upstream.exchange, 0
+        if message.journaled:
+            self._hold_for_journal()
+        if relayed:
+            self._wait_for_broker(pid, qos, message)
+        elif not isinstance(reached, int):
+            self._denied(message, pid, reached)
+        elif upstream.refused is not None:
+            self._denied(message, pid, upstream.refused)
+        else:  # it was for the node itself, or has reached nobody
+            type = Type.PUBACK if qos == 1 else Type.PUBREC
+            self._acknowledge(type, pid, Reason.SUCCESS, wait=message.noted, written=not message.journaled)
+            if qos == 2:
+                unreleased.keep(session, pid, (), 0)
+                self.deadline.start()
+
+    def _wait_for_broker(self, pid: int, qos: int, message: Message) -> None:
+        ack = Ack(self, b"", NEVER, safe=False, written=not message.journaled)
+        if self.acks is None:
+            self.acks = deque()
+        self.acks.append(ack)
+        self._relayed[pid] = ack
+        if qos == 1:
+            self.unfinished += 1
+        else:
+            self._exchanges.add(pid)
+        if message.journaled:
+            self.site.journal.after(ack.settle_written)
+
+    def _denied(self, message: Message, pid: int, why: Refusal | Deny) -> None:
+        if message.qos == 1:
+            self._not_published(message, pid, why)
+        elif why.no_room:
+            self._full(2, pid)
+        else:
+            self._refused(2, pid, why)
+
+    # -- what the broker answers -------------------------------------------------------------------------------
+
+    def answered(self, packet: Puback | Pubrec | Pubcomp) -> None:
+        """PUBACK, PUBREC or PUBCOMP of the broker."""
+        pid = packet.packet_id
+        frame = encode(packet, self.connection.version)
+        if isinstance(packet, Pubcomp):
+            self._exchanges.discard(pid)
+            self.session.send(frame)
+            return
+        if isinstance(packet, Pubrec) and packet.reason >= 0x80:
+            self._exchanges.discard(pid)
+            if not self.v5:  # 3.1.1 goes on with PUBREL whatever PUBREC says
+                unreleased.keep(self.session, pid, (), 0)
+                self.deadline.start()
+        ack = self._relayed.pop(pid, None)
+        if ack is not None:
+            ack.frame = frame
+            ack.settle()
+        elif isinstance(packet, Pubrec):
+            self.session.send(frame)  # it was sent again
+
+    def release(self, pid: int) -> None:
+        """PUBREL of the client: the broker's, unless the guard has the message."""
+        if pid in (self.session.incoming or ()) or not pid:
+            super().release(pid)
+        else:
+            self.upstream.send(b"\x62\x02" + pid.to_bytes(2, "big"))

@@ -1,0 +1,438 @@
+"""The connection of one client to the guarded broker.
+
+Both connections of a client use the same packet identifiers: what the client sends under one goes on under it, and what
+the broker sends under one reaches the client under it. So whoever has to send something again does, and the guard keeps
+nothing of an exchange that a crash could lose (docs/decisions/0046).
+
+- Bytes from the broker raise only packet errors, which end this connection, and with it that of its client.
+- Nothing is read from the broker while the client does not take what came, and nothing from the client while the broker
+  does not.
+- It decides nothing: `receiving` does, for each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.errors import PacketError, ProtocolError
+from tidegate.gate import Deny, Step
+from tidegate.gate.attributes import FLOOR
+from tidegate.guard.receiving import Receiving
+from tidegate.session import Hold, Message, Phase
+from tidegate.session.frames import EXACT
+from tidegate.session.grant import Shut
+from tidegate.session.packet_costs import QUICK
+from tidegate.session.runtime import Site
+from tidegate.wire import (
+    NONE,
+    V5,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingresp,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+    Suback,
+    Type,
+    Unsuback,
+    decode,
+    encode,
+    encode_publish_parts,
+    frame,
+)
+
+if TYPE_CHECKING:
+    from tidegate.guard.guarded_scope import GuardedScope
+    from tidegate.guard.guarded_session import GuardedSession
+
+HIGH_WATER: Final = 256 * 1024  # bytes that may wait for a broker that reads slowly, before its client is not read
+SILENCE: Final = 1.5  # times the keep-alive without a byte
+PINGREQ: Final = b"\xc0\x00"
+FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
+TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
+UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
+_RETURN_CODES: Final = {
+    1: Reason.UNSUPPORTED_PROTOCOL_VERSION,
+    2: Reason.CLIENT_IDENTIFIER_NOT_VALID,
+    3: Reason.SERVER_UNAVAILABLE,
+    4: Reason.BAD_USER_NAME_OR_PASSWORD,
+    5: Reason.NOT_AUTHORIZED,
+}
+"""What MQTT 3.1.1 has in CONNACK."""
+
+
+class Upstream(asyncio.Protocol):
+    """One connection to the broker. It is dirty like a session: what is in `out` is written once in a turn."""
+
+    __slots__ = (
+        "_answer",
+        "_keep_alive",
+        "_last_read",
+        "_packet",
+        "_paused",
+        "_timer",
+        "_transport",
+        "_unread",
+        "connack",
+        "error",
+        "exchange",
+        "maximum",
+        "opened",
+        "out",
+        "quota",
+        "receiving",
+        "refused",
+        "scope",
+        "session",
+        "shut",
+        "site",
+        "v5",
+        "version",
+        "write",
+    )
+
+    def __init__(self, scope: GuardedScope, packet: Connect, answer: Callable[[Upstream], None]) -> None:
+        """`answer` is called once: when the broker has answered `packet`, or never will."""
+        self.scope = scope
+        self.site: Site = scope.site
+        self.session: GuardedSession | None = None
+        self.version = packet.version
+        self.v5 = packet.version == V5
+        self.connack: Connack | None = None
+        """The answer; None: it has not come."""
+        self.error = ""
+        """Why there is none, or no connection any more."""
+        self.opened = False
+        self.maximum = 0  # largest packet that the broker takes; 0: any
+        self.quota = 65535  # QoS 1 and 2 messages that it takes at a time
+        self.exchange = 0  # the packet identifier of the PUBLISH of the client that is being taken, and DUP above it
+        self.refused: Deny | None = None  # why that has not gone to the broker
+        self.out: list[bytes] = Shut()
+        self.shut = True
+        self.write: Callable[[bytes], None]
+        self.receiving: Receiving
+        self._answer: Callable[[Upstream], None] | None = answer
+        self._packet: Connect | None = packet
+        self._transport: Any = None
+        self._unread: bytes | bytearray = b""
+        self._paused = False
+        self._keep_alive = float(packet.keep_alive)
+        self._last_read = 0.0
+        self._timer: Any = None
+
+    # -- the beginning -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        if self._answer is None:  # it was given up
+            self._transport.abort()
+            return
+        self.site.open()
+        self._transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.write = self._transport.write
+        packet, self._packet = self._packet, None
+        assert packet is not None
+        self.write(encode(packet, packet.version))
+
+    def failed(self, why: str) -> None:
+        """There is no connection."""
+        self.error = self.error or why
+        self._tell()
+
+    def _tell(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self.site.open()
+            answer(self)
+
+    @property
+    def reached(self) -> bool:
+        """Whether somebody was there."""
+        return self._transport is not None
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether it does not speak this version."""
+        return self.refusal is Reason.UNSUPPORTED_PROTOCOL_VERSION
+
+    @property
+    def refusal(self) -> Reason | None:
+        """Why the broker has not let it in; None: it has."""
+        if self.connack is None:
+            return Reason.SERVER_UNAVAILABLE
+        code = self.connack.reason
+        if not code:
+            return None
+        if self.version != V5:
+            return _RETURN_CODES.get(code, Reason.SERVER_UNAVAILABLE)
+        return Reason(code)
+
+    def attach(self, session: GuardedSession) -> None:
+        """A client has it from now on: packets are taken."""
+        assert self.connack is not None
+        terms = self.connack.properties
+        self.session = session
+        self.receiving = Receiving(self.scope, session, self)
+        self.opened = True
+        self.out = []
+        self.shut = False
+        self.maximum = terms.maximum_packet_size or 0
+        self.quota = terms.receive_maximum or 65535
+        if terms.server_keep_alive is not None:
+            self._keep_alive = float(terms.server_keep_alive)
+        self._last_read = self.site.now
+        self._watch()
+
+    def begin(self) -> None:
+        """Takes what came right behind CONNACK, once the client has been told."""
+        if self._unread:
+            self._take(b"")
+
+    # -- bytes in ----------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        site = self.site
+        if not site.opened:
+            site.open()
+        self._last_read = site.now
+        if self._paused or not self.opened:
+            self._keep(data)
+            if self.connack is None:
+                self._read_connack()
+            return
+        self._take(data)
+
+    def _keep(self, data: bytes) -> None:
+        if isinstance(self._unread, bytes):
+            self._unread = bytearray(self._unread)
+        self._unread += data
+
+    def _take(self, data: bytes) -> None:
+        if self._unread:
+            self._keep(data)
+            data, self._unread = bytes(self._unread), b""
+        try:
+            used = self._read(data)
+        except PacketError as error:
+            self.end(f"the broker broke the protocol: {error}")
+            return
+        except Exception as error:  # noqa: BLE001 - a bug closes one connection and is reported, the loop goes on
+            self.scope.on_bug(self, error)
+            self.end("internal error")
+            return
+        if used < len(data) and self.opened:
+            self._unread = data[used:]
+
+    def _read_connack(self) -> None:
+        data = bytes(self._unread)
+        try:
+            if data[0] != Type.CONNACK << 4:
+                raise ProtocolError("the first packet is not CONNACK")
+            whole = frame(data, 0, self.scope.settings.max_packet)
+            if whole is None:
+                return
+            first, start, stop = whole
+            packet = decode(first, data[start:stop], self.version)
+        except PacketError as error:
+            self.error = f"it does not answer as a broker does: {error}"
+            self.abort()
+            return
+        assert isinstance(packet, Connack)
+        self.connack = packet
+        self._unread = data[stop:]
+        if self.refusal is not None:
+            self.error = packet.properties.reason_string or ""
+            self.abort()
+        self._tell()
+
+    def _read(self, data: bytes) -> int:
+        """Takes all whole frames, as long as the client takes what they cause; how many bytes that was."""
+        site, receiving, limit = self.site, self.receiving, self.scope.settings.max_packet
+        pos, end = 0, len(data)
+        while pos < end and not self._paused and self.opened:
+            whole = frame(data, pos, limit)
+            if whole is None:
+                break
+            first, start, stop = whole
+            if first == 0x30:
+                receiving.unacknowledged(data, start, stop)
+                site.effort += QUICK
+            else:
+                self._dispatch(first, data[start:stop])
+            pos = stop
+        site.read += pos
+        if site.read > FLUSH_BYTES:
+            site.flush()
+        return pos
+
+    def _dispatch(self, first: int, body: bytes) -> None:
+        session = self.session
+        assert session is not None
+        packet = decode(first, body, self.version)
+        match packet:
+            case Publish():
+                self.receiving.published(packet)
+            case Puback() | Pubrec() | Pubcomp():
+                session.relaying.answered(packet)
+            case Pubrel():
+                self.receiving.released(packet)
+            case Suback() | Unsuback():
+                self.scope.subscribing.answered(session, packet)
+            case Pingresp():
+                pass
+            case Disconnect():
+                said = packet.properties.reason_string
+                self.end(said or f"the broker has said DISCONNECT {packet.reason:#04x}", Reason(packet.reason))
+            case _:
+                raise ProtocolError(f"{type(packet).__name__.upper()} is never sent by a broker here")
+
+    # -- bytes out ---------------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """A packet for the broker."""
+        out = self.out
+        if not out:
+            self.site.dirty.append(self)  # type: ignore[arg-type]
+        out.append(data)
+
+    def publish(self, message: Message) -> bytes | None:
+        """Sends a message that may be written, in its envelope: the packet, or None and why not in `refused`.
+
+        QoS 1 and 2 go under the identifier in `exchange`.
+        """
+        site = self.site
+        pid = 0
+        first = 0x30 | message.qos << 1
+        if message.qos:
+            if not self.exchange:
+                self.refused = UNRELATED
+                return None
+            pid = self.exchange & 0xFFFF
+            first |= 0x08 * (self.exchange >> 16)
+        try:
+            payload = self.scope.envelopes.sealed(message, site.now)
+        except ValueError as error:
+            self.refused = replace(TOO_LARGE, detail=str(error))
+            return None
+        clears = message.retain and not message.payload
+        properties = self._forwarded(message)
+        head, tail = encode_publish_parts(
+            message.topic.encode(), payload, message.qos, message.retain and not clears, self.version, properties
+        )
+        data = b"%c%b%b%b" % (first | (head[0] & 1), head[1:], pid.to_bytes(2, "big") if pid else b"", tail)
+        if self.maximum and len(data) > self.maximum:
+            self.refused = TOO_LARGE
+            return None
+        if clears:  # ahead of what says so to clients: whoever acknowledges that has done this, too
+            cleared = encode_publish_parts(message.topic.encode(), b"", 0, True, self.version, NONE)
+            self.send(b"".join(cleared))
+        self.exchange = 0
+        self.send(data)
+        return data
+
+    def _forwarded(self, message: Message) -> Properties:
+        """The floor is in the envelope; the remaining time is for the broker."""
+        if not self.v5:
+            return NONE
+        properties = message.properties
+        pairs = properties.user_properties
+        if pairs and pairs[-1][0] == FLOOR:
+            properties = replace(properties, user_properties=pairs[:-1])
+        if message.expires is not None:
+            left = max(1, ceil(message.expires - self.site.now - EXACT))
+            properties = replace(properties, message_expiry_interval=left)
+        return properties
+
+    def pause_writing(self) -> None:
+        """The broker does not read fast enough: nothing is read from the client."""
+        if self.session is not None and self.session.connection is not None:
+            self.session.connection.hold_reading(Hold.BACKEND)
+
+    def resume_writing(self) -> None:
+        self.site.open()
+        if self.session is not None and self.session.connection is not None:
+            self.session.connection.release_reading(Hold.BACKEND)
+
+    def pause(self) -> None:
+        """The client does not read fast enough."""
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+            if self._unread and self.opened:
+                self._take(b"")
+
+    # -- keep-alive --------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if self._keep_alive:
+            self._timer = self.site.timers.at(self.site.now + self._keep_alive / 2, self._due)
+
+    def _due(self) -> None:
+        if not self.opened:
+            return
+        if not self._paused and self.site.now - self._last_read > self._keep_alive * SILENCE:
+            self.end(f"nothing came from the broker for {self._keep_alive * SILENCE:g} s")
+            return
+        self.send(PINGREQ)
+        self._watch()
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def close(self, packet: Disconnect | None = None) -> None:
+        """The client has gone, and says so."""
+        if self.opened:
+            self._shut()
+            self.write(encode(packet or Disconnect(), self.version))
+        self._answer = None
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._shut()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def end(self, why: str, reason: Reason = Reason.SERVER_SHUTTING_DOWN) -> None:
+        """The broker has gone, or is of no use: so is the connection of its client."""
+        self.error = self.error or why
+        self.abort()
+        session, self.session = self.session, None
+        if session is not None:
+            self.site.open()
+            session.left_by(self, reason, why)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.opened or self.session is not None:
+            self.end("the broker has ended the connection" if exc is None else f"the broker is gone: {exc}")
+        self.error = self.error or "it ended the connection without an answer"
+        self._tell()
+
+    def _shut(self) -> None:
+        if self.opened and self.out:
+            self.write(b"".join(self.out))
+        self.opened = False
+        self.shut = True
+        self.out = Shut()
+        self.site.timers.cancel(self._timer)
+        self._timer = None
+
+    @property
+    def phase(self) -> Phase:
+        """As connections have it, for the log."""
+        return Phase.OPEN if self.opened else Phase.CLOSED

@@ -1,0 +1,55 @@
+"""What tests of guarded scopes share: a Mosquitto, a node in front of it, and who goes around the guard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from cli.driving import mosquitto_program
+from harness import Client
+from importing.twins import mosquitto
+from processes import Served, from_file
+from sockets.acts import policy, setting
+from tidegate import wire
+
+PLAIN = "allow_anonymous true\npersistence false\n"
+HERE = {"authenticate": "here"}
+RULES = (policy("all", "open/#"), policy("mary", "mary/#", subject="user:mary"))
+
+
+@contextlib.contextmanager
+def broker(configuration: str = PLAIN) -> Iterator[int]:
+    """A Mosquitto; its port."""
+    mosquitto_program()
+    with mosquitto(configuration) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def guarded(
+    folder: Path, port: int, *policies: Any, scope: dict[str, Any] | None = None, **sections: Any
+) -> AsyncIterator[Served]:
+    """A node whose scope guards the broker at `port`."""
+    text = guarding(port, *policies, scope=scope, **sections)
+    async with from_file(folder, text) as node:
+        yield node
+
+
+def guarding(port: int, *policies: Any, scope: dict[str, Any] | None = None, **sections: Any) -> str:
+    section = {"backend": f"mqtt://127.0.0.1:{port}", **(HERE if scope is None else scope)}
+    return setting(*(policies or RULES), scopes={"legacy": section}, **sections)
+
+
+async def around(node: Served, port: int, name: str = "around", **fields: Any) -> Client:
+    """A client of the broker itself."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    client = Client(reader, writer)
+    node.clients.append(client)
+    client.version = fields.pop("version", wire.V5)
+    await client.send(wire.Connect(version=client.version, client_id=name, clean_start=True, keep_alive=0, **fields))
+    client.connack = await client.expect(wire.Connack)
+    assert client.connack.reason == 0, client.connack
+    return client
