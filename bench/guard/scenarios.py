@@ -34,7 +34,9 @@ def _scenarios() -> tuple[Scenario, ...]:
     found = []
     for option, count in enumerate((20, 100, 200), 1):
         half = count // 2
-        for number, (near, far) in enumerate((((0, count), (count, 0)), ((count, 0), (0, count)), ((half,) * 2,) * 2), 1):
+        for number, (near, far) in enumerate(
+            (((0, count), (count, 0)), ((count, 0), (0, count)), ((half,) * 2,) * 2), 1
+        ):
             found.append(
                 Scenario(
                     name=f"S{option},{number}",

@@ -23,7 +23,7 @@ class Outcomes(unittest.TextTestResult):
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self.passed: list[str] = []
 
-    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802 - the name is unittest's
+    def addSuccess(self, test: unittest.TestCase) -> None:
         super().addSuccess(test)
         self.passed.append(test.id())
 

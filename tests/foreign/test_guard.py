@@ -1,4 +1,4 @@
-"""Foreign clients do the same against bare Mosquitto and through a guard in front of one: what works bare works guarded.
+"""Foreign clients do the same against bare Mosquitto and through a guard: what works bare, works guarded too.
 
 The scripts are the tests of this folder, and paho-mqtt's own of MQTT 5. What fails anywhere must stand in the table of
 docs/reference/guard-clients.md, which this test reads, with where it fails and why. A row that says "through the guard"
@@ -151,9 +151,12 @@ policies: open
 @contextlib.contextmanager
 def ports(folder: Path) -> Iterator[dict[str, int]]:
     """A bare broker, and a guard in front of another one."""
-    with mosquitto_of(folder / "bare", BARE) as bare, mosquitto_of(folder / "backend", BARE) as backend:
-        with process(folder, GUARD.replace("BACKEND", backend.url).replace("SECRET", SECRET)) as guard:
-            yield {"bare": bare.port, "guarded": guard.ports["PORT"]}
+    with (
+        mosquitto_of(folder / "bare", BARE) as bare,
+        mosquitto_of(folder / "backend", BARE) as backend,
+        process(folder, GUARD.replace("BACKEND", backend.url).replace("SECRET", SECRET)) as guard,
+    ):
+        yield {"bare": bare.port, "guarded": guard.ports["PORT"]}
 
 
 def theirs(folder: Path, *names: str) -> None:

@@ -2,8 +2,8 @@
 
 Mosquitto acknowledges first and saves afterwards: what it has not saved when it is killed is lost with it, whoever
 stands in front. So that this loss is not taken for one of the guard, everything is settled and saved before the broker
-is let run into its end; of what is published from then on, only what it has acknowledged may be lost, and only that may
-come twice at QoS 2. Both are counted. When the guard is killed nothing may be lost, and nothing at QoS 2 may come twice.
+is let run into its end. Of what is published from then on, only what it has acknowledged may be lost, and only that may
+come twice at QoS 2; both are counted. When the guard is killed nothing may be lost, and nothing at QoS 2 comes twice.
 """
 
 from __future__ import annotations
@@ -82,14 +82,15 @@ class Paced(Publisher):
             else:
                 await self._send(pid, payload, dup=present)
         while self.next < self.count or self.open:
-            if self.next < self.count and len(self.open) < self.window and self.going.is_set():
+            sending = self.next < self.count and len(self.open) < self.window and self.going.is_set()
+            if sending:
                 self.pid = self.pid % 65535 + 1
                 payload = f"{self.name}/{self.next}"
                 self.next += 1
                 self.open[self.pid] = payload
                 await self._send(self.pid, payload)
                 await asyncio.sleep(PACE)
-            if self.open and (len(self.open) == self.window or not self.going.is_set() or self._answered()):
+            if self.open and (not sending or self._answered()):
                 await self._answer(await self.client.receive())
             elif not self.open:
                 await self._until_going()

@@ -1,5 +1,5 @@
 """Who a client of a guarded scope is, where the broker says so: its name and password are passed on, and CONNACK proves
-the name.
+the name. A client without a name that shows a certificate is known by that, which only this node has seen.
 
 What else is known of the user, of the connection and of capabilities is as in every other scope.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.config.links import Authenticate
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer, Authenticator
 from tidegate.scope.node_links import Peer
@@ -28,7 +27,7 @@ class BackendAuthentication:
         self._here = here
 
     def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
-        if self.scope.settings.authenticate is Authenticate.HERE:
+        if self.scope.handshake.vouches(connection, packet):
             self._here.authenticate(connection, packet, answer)
             return
         name = packet.username

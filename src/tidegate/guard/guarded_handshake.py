@@ -70,7 +70,7 @@ class GuardedHandshake(Handshake):
             if self._dialed.pop(connection, None) is not None:  # it was refused here
                 upstream.close()
 
-        upstream = Upstream(self.scope, self._greeting(packet), done)
+        upstream = Upstream(self.scope, self._greeting(connection, packet), done)
         self._dialed[connection] = upstream
         connection.hold_reading(Hold.HANDSHAKE)
         self.scope.dial(upstream)
@@ -81,7 +81,17 @@ class GuardedHandshake(Handshake):
             return owner.principal != principal
         return any(claim != principal for claim in self._claims.get(client, ()))
 
-    def _greeting(self, packet: Connect) -> Connect:
+    def vouches(self, connection: Connection, packet: Connect) -> bool:
+        """Whether it is this node, and not the broker, that knows who a client is."""
+        if self.scope.settings.authenticate is Authenticate.HERE:
+            return True
+        return packet.username is None and connection.certificate is not None
+
+    def awaited(self, client: str) -> bool:
+        """Whether somebody comes with this client identifier just now."""
+        return client in self._claims
+
+    def _greeting(self, connection: Connection, packet: Connect) -> Connect:
         """What the broker is told of a client."""
         settings = self.scope.settings
         said = packet.properties
@@ -96,7 +106,7 @@ class GuardedHandshake(Handshake):
                 user_properties=said.user_properties,
             )
         username, password = packet.username, packet.password
-        if settings.authenticate is Authenticate.HERE:
+        if self.vouches(connection, packet):
             username, password = settings.username, settings.password
         return replace(packet, username=username, password=password, will=None, properties=properties, old=False)
 

@@ -44,6 +44,8 @@ class GuardedSession(Session):
         """The connection to the broker is over."""
         if self.upstream is upstream:
             self.upstream = None
+            if upstream.scope.handshake.awaited(self.client):  # a broker of 3.1.1 cannot say so, and few of 5 do
+                reason = Reason.SESSION_TAKEN_OVER
             if self.connection is not None:
                 self.connection.close(reason, why)
 
