@@ -90,12 +90,21 @@ class Pretended:
         return readiness(self.state)
 
     def do_metrics(self) -> dict[str, Any]:
+        link = {
+            "queue": 0,
+            "bytes": 8,
+            "round_trip": None,
+            "error": None,
+            "standby": 1,
+            "switches": 3,
+            "on_backup": False,
+        }
         return {
             **self.state,
             "scopes": {"main": {"sessions": 3}},
             "links": [
-                {"link": "a->b", "state": "connected", "queue": 7, "bytes": 8, "round_trip": 0.25, "error": None},
-                {"link": "c->d", "state": "waiting", "queue": 0, "bytes": 0, "round_trip": None, "error": "away"},
+                {**link, "link": "a->b", "state": "connected", "queue": 7, "round_trip": 0.25, "on_backup": True},
+                {**link, "link": "c->d", "state": "waiting", "error": "away"},
             ],
             "keys": {"keys": 5, "made": 7, "trouble": "away"},
             "http": {"pid": 1, "port": 2, "restarts": 3},
@@ -249,7 +258,21 @@ class Pretended:
             "level": "trusted",
         }
         return {
-            "links": [{**row, "queue": 1, "bytes": 2, "oldest": 3.5, "round_trip": 0.1, "since": "x", "error": None}]
+            "links": [
+                {
+                    **row,
+                    "queue": 1,
+                    "bytes": 2,
+                    "oldest": 3.5,
+                    "round_trip": 0.1,
+                    "since": "x",
+                    "error": None,
+                    "standby": 0,
+                    "switches": 0,
+                    "on_backup": False,
+                    "failover": None,
+                }
+            ]
         }
 
     def do_flows(self, **asked: Any) -> dict[str, Any]:

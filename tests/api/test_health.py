@@ -77,6 +77,9 @@ async def test_metrics(tmp_path: Path) -> None:
         assert samples["tidegate_link_queue", ("link", "a->b")] == 7
         assert samples["tidegate_link_round_trip_seconds", ("link", "a->b")] == 0.25
         assert ("tidegate_link_round_trip_seconds", ("link", "c->d")) not in samples
+        assert [samples["tidegate_link_on_backup", ("link", name)] for name in ("a->b", "c->d")] == [1, 0]
+        assert samples["tidegate_link_switches_total", ("link", "a->b")] == 3
+        assert samples["tidegate_link_standby", ("link", "a->b")] == 1
         buckets = [samples["tidegate_delivery_seconds_bucket", ("le", le)] for le in ("0.001", "0.01", "+Inf")]
         assert (buckets, samples[("tidegate_delivery_seconds_count",)]) == ([5, 7, 8], 8)
         assert samples[("tidegate_rules_version",)] == 1

@@ -9,6 +9,7 @@ import pytest
 from tidegate.config import Config, ConfigErrors, load, parse
 from tidegate.monitor import Direction
 from tidegate.policy.domains import Domain
+from tidegate.policy.failover import Failover, Mode
 from tidegate.policy.scopes import ALL, NodeLink, Overflow, ScopeLink, TopicMapping
 
 HEAD = """\
@@ -53,6 +54,7 @@ links:
     via: ["mqtts://far.example:8884", "mqtts://[::1]"]
     peer: CN=far,O=Gyms
     overflow: refuse
+    failover: {mode: active, attempts: 2, interval: 500ms, restore: null, heartbeat: 200ms, overload: 10000}
     share: [{topic: "+/speed", qos: 1, remote_prefix: "MyGym/"}, {topic: "cmd/#", direction: in}]
 """
     )
@@ -66,6 +68,7 @@ links:
         via=("mqtts://far.example:8884", "mqtts://[::1]:8883"),
         peer="CN=far,O=Gyms",
         overflow=Overflow.REFUSE,
+        failover=Failover(mode=Mode.ACTIVE, attempts=2, interval=0.5, restore=None, heartbeat=0.2, overload=10000),
     )
     assert link.name == str(link) == "gym->far"
 
@@ -156,7 +159,7 @@ _PEER = "`links[0].peer` "
             LINK.replace("mqtts:", "mqtt:"),
             "f.yaml:6: `links[0].via[0]` is not encrypted, and nodes prove to each other who they are; write mqtts://",
         ),
-        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts://; write for example "),
+        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts:// or mqtt://; write for example "),
         (
             LINK.replace("far.example", ""),
             "`links[0].via[0]` names no host; write the name or address of the other machine",
@@ -196,11 +199,27 @@ _PEER = "`links[0].peer` "
         ),
         (
             LINK.replace("}]", ", failover: {mode: active}}]"),
-            "f.yaml:6: `failover` is not supported by this version yet; remove it: nothing may look ",
+            "`links[0].failover` chooses between addresses, and `via` has one; add another one to `via`, or remove it",
         ),
         (
-            LINK.replace("}]", ", kind: broker}]"),
-            "f.yaml:6: `kind` is not supported by this version yet; remove it: nothing may look ",
+            "links: [{from: gym, to: far, peer: CN=far, failover: {}}]\n",
+            "`links[0].failover` chooses between addresses, and `via` has none; add another one",
+        ),
+        (
+            "links: [{from: gym, to: hq, broker: {}, peer: CN=hq}]\n",
+            "`links[0].broker` is connected to by this node; add `via` with its address",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {}, peer: CN=hq, via: ["mqtt://hq.example"]}]\n',
+            "`links[0].peer` names a certificate, and an address in `via` is not encrypted; write mqtts://",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {password: x}, via: ["mqtt://hq.example"]}]\n',
+            "`links[0].broker.password` has no effect without `user`; add that, or remove it",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {}, failover: {}, via: ["mqtt://a.example", "mqtt://b.example"]}]\n',
+            "`links[0].failover` needs a Tidegate node at the other end; remove it: addresses are tried in order",
         ),
         (
             LINK.replace("}]", ", forward: subscriptions}]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,20 @@ RULES = (policy("all", "open/#"), policy("mary", "mary/#", subject="user:mary"))
 
 
 @contextlib.contextmanager
-def broker(configuration: str = PLAIN) -> Iterator[int]:
+def broker(configuration: str = PLAIN, **files: str) -> Iterator[int]:
     """A Mosquitto; its port."""
     mosquitto_program()
-    with mosquitto(configuration) as port:
+    with mosquitto(configuration, **files) as port:
         yield port
+
+
+def password_file(folder: Path, **words: str) -> str:
+    """What Mosquitto reads passwords from."""
+    path = folder / "passwords"
+    path.touch()
+    for name, word in words.items():
+        subprocess.run(["mosquitto_passwd", "-b", str(path), name, word], check=True)
+    return path.read_text()
 
 
 @contextlib.asynccontextmanager

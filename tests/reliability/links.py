@@ -94,6 +94,7 @@ class Proxy:
         self.port = port
         self.to = to
         self.connections = 0
+        self.tried = 0
         self.refusing = False
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -126,6 +127,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.tried += 1
         try:
             if self.refusing:
                 return

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from tidegate.api.requests import Route, answer, channel
+from tidegate.api.schemas import returns
 
 
 class LinkState(BaseModel):
@@ -30,6 +33,14 @@ class LinkState(BaseModel):
     since: str | None
     """When it was connected, or when the last connection ended."""
     error: str | None
+    standby: int
+    """Connections that are open beside the one that carries."""
+    switches: int
+    """How often another connection has taken over, at the end that connects."""
+    on_backup: bool
+    """Whether another connection than the default carries."""
+    failover: dict[str, Any] | None
+    """At the end that connects, with `failover`: `mode`, `default`, `reason`, and all `connections`."""
 
 
 class LinkStates(BaseModel):
@@ -39,6 +50,6 @@ class LinkStates(BaseModel):
 router = APIRouter(route_class=Route, tags=["operation"])
 
 
-@router.get("/links/state", summary="Show how links to other nodes are doing", responses={200: {"model": LinkStates}})
+@router.get("/links/state", summary="Show how links to other nodes are doing", responses=returns(LinkStates))
 async def state(request: Request) -> Response:
     return answer(await channel(request).ask("link_list"))

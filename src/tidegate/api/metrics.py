@@ -138,10 +138,15 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
 
 def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     """The links to other nodes."""
-    rows = {row["link"]: {**row, "connected": float(row["state"] == "connected")} for row in links}
+    rows = {
+        row["link"]: {**row, "connected": float(row["state"] == "connected"), "on_backup": float(row["on_backup"])}
+        for row in links
+    }
     timed = {name: row for name, row in rows.items() if row["round_trip"] is not None}
     for name, meaning, member, those in (
         ("link_connected", "Whether the other node is connected.", "connected", rows),
+        ("link_standby", "Connections that are open beside the one that carries.", "standby", rows),
+        ("link_on_backup", "Whether another connection than the default carries.", "on_backup", rows),
         ("link_queue", "Messages that the other node has not acknowledged.", "queue", rows),
         ("link_queue_bytes", "Bytes of these.", "bytes", rows),
         (
@@ -152,6 +157,8 @@ def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         ),
     ):
         yield _labelled(GaugeMetricFamily, name, meaning, "link", those, member)
+    meaning = "How often another connection has taken over."
+    yield _labelled(CounterMetricFamily, "link_switches", meaning, "link", rows, "switches")
 
 
 def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:

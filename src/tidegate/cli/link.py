@@ -20,7 +20,7 @@ _TITLES: Final = (
 )
 _RIGHT: Final = ("queue", "bytes", "oldest", "round trip", "since")
 _CUT: Final = (("last error", 20), ("address", 16), ("link", 16))
-_STYLES: Final = {"connected": "green", "connecting": "yellow", "waiting": "yellow"}
+_STYLES: Final = {"connected": "green", "on backup": "yellow", "connecting": "yellow", "waiting": "yellow"}
 
 app = terminal.command_group("Links of a node to other nodes.")
 
@@ -55,6 +55,28 @@ def show_command(
     show(node.ask("link_show", link=link), json=node.json)
 
 
+@app.command("set-default")
+@with_node
+def set_default_command(
+    node: NodeOptions,
+    link: Annotated[str, typer.Argument(help="The link, as the list shows it.", show_default=False)],
+    address: Annotated[
+        str, typer.Argument(help="One of its addresses, or its number in `via`, from 0.", show_default=False)
+    ],
+) -> None:
+    """Make another connection the default of a link with `failover`, until the node ends.
+
+    The link is carried by it as soon as the other node has confirmed that.
+
+    [dim]tidegate link set-default "gym->remotegym" mqtts://sat.example:8883 -c tidegate.yaml[/dim]
+    """
+    row = node.ask("link_default", link=link, address=address, by="the command line")
+    if node.json:
+        terminal.print_json(row)
+    else:
+        terminal.note(f"{row['address']} carries {link} now, and is its default.")
+
+
 def _cells(row: Mapping[str, Any], now: float) -> list[Text]:
     since = row["since"]
     cells = [
@@ -70,8 +92,10 @@ def _cells(row: Mapping[str, Any], now: float) -> list[Text]:
         "-" if since is None else _age(now - datetime.fromisoformat(since).timestamp()),
         row["error"] or "-",
     ]
+    if row["on_backup"]:
+        cells[2] = "on backup"
     texts = [Text(terminal.harmless(cell, lines=False)) for cell in cells]
-    texts[2].stylize(_STYLES.get(row["state"], ""))
+    texts[2].stylize(_STYLES.get(cells[2], ""))
     return texts
 
 

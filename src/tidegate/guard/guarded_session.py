@@ -8,26 +8,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.bounded import Bounded
 from tidegate.policy import Subject
-from tidegate.session import Session, Site
+from tidegate.session import Link, Session, Site
 from tidegate.session.decider import Decider
 from tidegate.topics import matches
 from tidegate.wire import Disconnect, Reason
+from tidegate.wire.envelope import MessageId
 
 if TYPE_CHECKING:
     from tidegate.guard.relayed_publishing import RelayedPublishing
     from tidegate.guard.upstream import Upstream
 
 
+class Last:
+    """The last message of one publisher and topic that came to one client, and whether the next ones just pass.
+
+    The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
+    """
+
+    __slots__ = ("epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+
+    def __init__(self, origin: bytes) -> None:
+        self.origin = origin
+        self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
+        self.outputs = [0, 0, 0]  # and of what monitors had made of it
+        self.micros = 0
+        self.head = b""  # what its client's packets begin with; empty: each is decided
+        self.epoch = -1  # of the decisions, when that was so
+        self.link: Link | None = None  # for this client as it was then
+
+    def is_newer(self, id: MessageId, micros: int, qos: int) -> bool:
+        """Whether a message has not been here; then it is the last one."""
+        if id.origin != self.origin:
+            if micros <= self.micros:
+                return False
+            self.origin, self.numbers, self.outputs = id.origin, [-1, -1, -1], [0, 0, 0]
+        if (id.number, id.output) <= (self.numbers[qos], self.outputs[qos]):
+            return False
+        self.numbers[qos], self.outputs[qos] = id.number, id.output
+        self.micros = max(self.micros, micros)
+        return True
+
+
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "relaying", "upstream")
+    __slots__ = ("asked", "asks", "last", "relaying", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
         self.upstream: Upstream | None = None
         self.relaying: RelayedPublishing  # what it publishes over its present connection
+        self.asks = 0  # subscriptions that ask for anything themselves
+        self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Any] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
 
     # -- the two connections -----------------------------------------------------------------------------------

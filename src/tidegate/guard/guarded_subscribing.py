@@ -143,7 +143,10 @@ class GuardedSubscribing(Subscribing):
         group, filter = share(subscription.filter)
         grant = Grant(session, subscription, min(subscription.qos, self.site.limits.max_qos), identifier, terms, where)
         assert session.subscriptions is not None
+        assert isinstance(session, GuardedSession)
+        session.asks += grant.terms.asks
         if (old := session.subscriptions.get(subscription.filter)) is not None:
+            session.asks -= old.terms.asks
             self._left(old)
             session.shares -= old.group is not None
         else:
@@ -159,6 +162,8 @@ class GuardedSubscribing(Subscribing):
         if isinstance(session, LinkSession):
             return super().forget(session, filter)
         grant = (session.subscriptions or {})[filter]
+        assert isinstance(session, GuardedSession)
+        session.asks -= grant.terms.asks
         session.shares -= grant.group is not None
         self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
         self._left(grant)

@@ -19,6 +19,8 @@ class Settings:
     password: bytes | None
     key: bytes
     """What envelopes are authenticated with."""
+    max_age: float | None
+    """Seconds after which a message of the broker is not taken any more; None: it is."""
     max_packet: int
     """Bytes of a packet that is taken from the broker."""
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tidegate.link.dialer import Dialer, State
+from tidegate.link.failover import Failover
 
-__all__ = ["Dialer", "State"]
+__all__ = ["Dialer", "Failover", "State"]

@@ -24,7 +24,7 @@ from tidegate.net import ConnectionShell
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd, Peer
 from tidegate.session import Connection, Host, Phase, Site
-from tidegate.wire import V5, Connack, Reason, Type, decode, encode, frame
+from tidegate.wire import V5, Connack, Packet, Pingresp, Reason, Type, decode, encode, frame
 
 CONNECTING: Final = 10.0  # seconds for everything up to CONNACK
 LINGER: Final = 2.0  # seconds for the other side to see that a connection ends
@@ -60,12 +60,17 @@ class Attempt:
         on_bug: OnBug,
         max_packet: int,
         keep_alive: float,
+        silence: float | None = None,
+        patience: float | None = None,
     ) -> None:
+        """`silence`: for how many keep-alives nothing may come. `patience`: how long opening it may take."""
         self.loop = loop
         self.end = end
         self.address = address
         self.peer: Peer | None = None
         self.keep_alive = keep_alive
+        self._silence = SILENCE if silence is None else silence
+        self._patience = CONNECTING if patience is None else min(patience, CONNECTING)
         self.round_trip: float | None = None
         self.error = ""
         """Why it did not open, or has ended."""
@@ -91,18 +96,19 @@ class Attempt:
         address = self.address
         opened = False
         try:
-            async with asyncio.timeout(CONNECTING):
+            async with asyncio.timeout(self._patience):
                 await self.loop.create_connection(
                     lambda: self._shell,
                     address.host,
                     address.port,
                     ssl=context,
+                    server_hostname=address.host if context is not None and context.check_hostname else None,
                     ssl_handshake_timeout=None if context is None else CONNECTING,
                     ssl_shutdown_timeout=None if context is None else LINGER,
                 )
                 opened = await self._connected
         except TimeoutError:
-            self._fail(f"no answer in {CONNECTING:g} s")
+            self._fail(f"no answer in {self._patience:g} s")
         except ssl.SSLCertVerificationError as error:
             self._fail(f"its certificate is not accepted: {error.verify_message}")
         except OSError as error:
@@ -123,9 +129,12 @@ class Attempt:
             return False
         self.peer = found
         greeting = self.end.greeting()
-        properties = replace(greeting.properties, maximum_packet_size=self._max_packet)
+        version = connection.version = greeting.version
+        properties = greeting.properties
+        if version == V5:
+            properties = replace(properties, maximum_packet_size=self._max_packet)
         greeting = replace(greeting, keep_alive=max(1, ceil(self.keep_alive)), properties=properties)
-        connection.write(encode(greeting, V5))
+        connection.write(encode(greeting, version))
         return True
 
     def _receive(self, data: bytes) -> None:
@@ -140,14 +149,14 @@ class Attempt:
             if whole is None:
                 return
             first, start, stop = whole
-            packet = decode(first, data[start:stop], V5)
+            packet = decode(first, data[start:stop], self.connection.version)
         except PacketError as error:
             self._fail(f"it does not answer as a broker does: {error}")
             self.abort()
             return
         assert isinstance(packet, Connack)
         if packet.reason:
-            self._fail(_refusal(packet))
+            self._fail(self.end.refusal(packet))
         elif why := self._attach(packet):
             self._fail(why)
         else:
@@ -189,9 +198,9 @@ class Attempt:
                 await self._wait(LINGER)
                 self.abort()
                 return
-            silent = (now if connection.holds else connection.reader.last_read) + self.keep_alive * SILENCE
+            silent = (now if connection.holds else connection.reader.last_read) + self.keep_alive * self._silence
             if silent <= now:
-                self._fail(f"nothing came for {self.keep_alive * SILENCE:g} s")
+                self._fail(f"nothing came for {self.keep_alive * self._silence:g} s")
                 self.end_with(Reason.KEEP_ALIVE_TIMEOUT)
                 self.abort()
                 return
@@ -206,10 +215,13 @@ class Attempt:
     def _ping(self) -> None:
         self._site.open()
         self._pinged = perf_counter()
-        self.connection.session.send(PINGREQ)
+        self.connection.write(PINGREQ)  # also while its session is not to write
 
-    def _answered(self) -> None:
-        self.round_trip = perf_counter() - self._pinged
+    def _answered(self, packet: Packet) -> None:
+        if isinstance(packet, Pingresp):
+            self.round_trip = perf_counter() - self._pinged
+        else:
+            self.end.take_answer(packet)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -255,12 +267,3 @@ def _reason(error: Exception) -> str:
             return text
         case _:
             return str(error) or type(error).__name__
-
-
-def _refusal(packet: Connack) -> str:
-    try:
-        name = Reason(packet.reason).name.lower().replace("_", " ")
-    except ValueError:
-        name = "refused"
-    text = packet.properties.reason_string
-    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")

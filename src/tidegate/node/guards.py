@@ -107,6 +107,7 @@ class Guards:
             username=scope.username,
             password=None if scope.password is None else scope.password.encode(),
             key=self._key(name, scope, config),
+            max_age=config.limits.session_expiry if scope.max_age is None else scope.max_age,
             max_packet=max((each.max_packet for each in config.listeners), default=LARGEST) + ENVELOPE,
         )
 

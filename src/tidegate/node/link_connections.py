@@ -11,17 +11,21 @@ import asyncio
 import ssl
 import time
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from tidegate.authentication.foreign_broker import foreign_broker
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
-from tidegate.link import Dialer, State
+from tidegate.link import Dialer, Failover, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
 from tidegate.node.link_explanations import LinkExplanations
+from tidegate.node.vouching import Vouching
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd
@@ -35,15 +39,16 @@ ENVELOPE: Final = 64 * 1024  # bytes that a message may have more than a client 
 LARGEST: Final = 2**20  # bytes of a packet, without a listener
 log = structlog.get_logger("tidegate.link")
 
-_BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error")
+_BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error", "standby", "switches", "on_backup")
 
 
 class LinkConnections:
     """The dialers of a node (`start`, then it follows the rules), and its answers about links."""
 
     def __init__(self, node: Node) -> None:
-        self.dialers: dict[str, Dialer] = {}  # by the name of the link
+        self.dialers: dict[str, Dialer | Failover] = {}  # by the name of the link
         self.explanations = LinkExplanations(node)
+        self.vouching = Vouching(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -55,6 +60,7 @@ class LinkConnections:
         links.on_change.append(self._changed)
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
+        self.vouching.start()
         self._arrange()
 
     async def close(self) -> None:
@@ -77,10 +83,13 @@ class LinkConnections:
         self._node.audit.changed(self._node.audit.version, what, action="remove")
 
     def _arrange(self) -> None:
+        self.vouching.arrange()
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):
             end = ends.get(name)
-            if end is not dialer.end or end.link.via != dialer.via:
+            link = end.link if end is dialer.end else None
+            made = (dialer.via, dialer.strategy, dialer.broker)
+            if link is None or (link.via, link.failover, link.broker) != made:
                 self._stop(name)
         for name, end in ends.items():
             if end.link.via and name not in self.dialers:
@@ -89,31 +98,45 @@ class LinkConnections:
 
     def _dial(self, end: LinkEnd) -> None:
         node = self._node
-        dialer = Dialer(
-            end,
-            site=node.site,
-            loop=node.loop,
-            context=lambda: certificates(node.config),
-            peer=self._peer,
-            on_bug=node.bug,
-            max_packet=max((each.max_packet for each in node.config.listeners), default=LARGEST) + ENVELOPE,
+        options: dict[str, Any] = {
+            "site": node.site,
+            "loop": node.loop,
+            "context": lambda: end_certificates(node.config, end),
+            "peer": partial(self._peer, end),
+            "on_bug": node.bug,
+            "max_packet": max((each.max_packet for each in node.config.listeners), default=LARGEST) + ENVELOPE,
+        }
+        dialer = (
+            Dialer(end, **options) if end.link.failover is None else Failover(end, on_switch=self._switched, **options)
         )
         self.dialers[end.link.name] = dialer
         dialer.start()
+
+    def _switched(self, name: str, what: str) -> None:
+        """Another connection carries a link."""
+        self._node.audit.changed(self._node.audit.version, f"link {name}: {what}", action="failover")
 
     def _stop(self, name: str) -> None:
         leaving = self._node.loop.create_task(self.dialers.pop(name).close())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    def _peer(self, connection: Connection, expected: str | None) -> Any:
-        return self._node.authentication.peer(connection, expected)
+    def _peer(self, end: LinkEnd, connection: Connection, expected: str | None) -> Any:
+        authentication = self._node.authentication
+        if end.link.broker is not None:
+            levels = authentication.built.rules.levels
+            return foreign_broker(connection, end.link, levels, authentication.revocation)
+        return authentication.peer(connection, expected)
 
     def _review(self, end: LinkEnd) -> None:
+        for standby in tuple(end.standbys.values()):
+            open_one = standby.session.connection
+            if open_one is not None and self._peer(end, open_one, end.link.peer) != standby.peer:
+                open_one.close(Reason.ADMINISTRATIVE_ACTION, "the level of this connection has changed")
         connection = end.session.connection
         if connection is None:
             return
-        found = self._peer(connection, end.link.peer)
+        found = self._peer(end, connection, end.link.peer)
         same = end.agreed == end.link.directions
         if found == end.peer and same:
             return
@@ -131,7 +154,35 @@ class LinkConnections:
     # -- what is told ------------------------------------------------------------------------------------------
 
     def commands(self) -> dict[str, Command]:
-        return {"link_list": self.listed, "link_show": self.show, **self.explanations.commands()}
+        return {
+            "link_list": self.listed,
+            "link_show": self.show,
+            "link_default": self.set_default,
+            **self.explanations.commands(),
+        }
+
+    async def set_default(self, link: str, address: str, by: str = "") -> dict[str, Any]:
+        """Makes an address the default of a link, as soon as the other end has confirmed it."""
+        end = self._end(link)
+        dialer = self.dialers.get(link)
+        if not isinstance(dialer, Failover):
+            where = "it has no `failover`" if end.link.via else "the other end connects, and chooses"
+            raise ConfigError(f"the link {link} has no default connection here: {where}")
+        why = await dialer.use(address)
+        if why:
+            raise ConfigError(f"{address} does not carry the link {link}: {why}")
+        what = f"link {link}: {address} is the default"
+        self._node.audit.changed(self._node.audit.version, f"{what}, by {by}" if by else what, action="set-default")
+        return self._row(end)
+
+    def _end(self, link: str) -> LinkEnd:
+        ends = self._node.realm.node_links.ends
+        end = ends.get(link)
+        if end is None:
+            meant = suggestion(link, ends)
+            remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(ends) or 'none'}"
+            raise ConfigError(f"there is no link {link} to another node; {remedy}")
+        return end
 
     def listed(self) -> dict[str, Any]:
         """Each link with its state."""
@@ -139,12 +190,7 @@ class LinkConnections:
 
     def show(self, link: str) -> dict[str, Any]:
         """One link: its state, who is at the other end, and what crosses."""
-        ends = self._node.realm.node_links.ends
-        end = ends.get(link)
-        if end is None:
-            meant = suggestion(link, ends)
-            remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(ends) or 'none'}"
-            raise ConfigError(f"there is no link {link} to another node; {remedy}")
+        end = self._end(link)
         peer, greeted = end.peer, end.greeted
         return {
             **self._row(end),
@@ -170,8 +216,10 @@ class LinkConnections:
         connected = session.connection is not None
         oldest = session.oldest
         dialed = {} if dialer is None else dialer.status()
+        failover = dialed.get("failover")
         return {
             "link": end.link.name,
+            "kind": "node" if end.link.broker is None else "broker",
             "direction": "connects" if end.link.via else "is connected to",
             "state": State.CONNECTED.value if connected else dialed.get("state", State.WAITING.value),
             "address": dialed.get("address") or (None if peer is None else peer.address),
@@ -181,7 +229,11 @@ class LinkConnections:
             "oldest": None if oldest is None else round(max(0.0, time.time() - oldest), 3),
             "round_trip": dialed.get("round_trip"),
             "since": _moment(end.since if connected else session.ended),
-            "error": dialed.get("error"),
+            "error": dialed.get("error") or _refused(end),
+            "standby": len(end.standbys),
+            "switches": 0 if failover is None else dialer.switches,  # type: ignore[union-attr]
+            "on_backup": failover is not None and connected and dialed.get("address") != failover["default"],
+            "failover": failover,
         }
 
 
@@ -195,10 +247,24 @@ def certificates(config: Config) -> ssl.SSLContext:
     return context
 
 
+def end_certificates(config: Config, end: LinkEnd) -> ssl.SSLContext:
+    """What this node shows whoever is at the other end of a link, and by which authorities it knows them."""
+    broker, node = end.link.broker, config.node
+    if broker is None:
+        return certificates(config)
+    return client_context(cert=node.cert, key=node.key, ca=None if broker.ca is None else Path(broker.ca))
+
+
 def try_certificates(config: Config) -> None:
     """Those that the file names can be read: ConfigError if not."""
     if config.node.cert is not None and config.node.ca is not None:
         certificates(config)
+
+
+def _refused(end: LinkEnd) -> str | None:
+    """Of a foreign broker: what it does not let us have."""
+    filters = ", ".join(end.refused_filters)
+    return f"the broker refuses to send {filters}" if filters else None
 
 
 def _shares(link: ScopeLink | None) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate.policy.brokering import PLAIN
+from tidegate.policy.failover import Failover
 from tidegate.topics import covers, matches, overlaps, valid_topic
 
 ORIGINALS: Final = 50
@@ -149,8 +150,22 @@ class Overflow(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """The other end of a link is any MQTT broker, which this node connects to as a client."""
+
+    mqtt5: bool = True
+    """Whether it is spoken to in MQTT 5, and not in 3.1.1."""
+    client: str
+    """The client id that this node has there."""
+    user: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+    ca: str | None = None
+    """The file of the authorities that may have signed its certificate; None: those that the system knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLink:
-    """A link between a scope of this node and one of another node: both directions."""
+    """A link between a scope of this node and one of another node, or a foreign broker: both directions."""
 
     near: str
     """The scope of this node."""
@@ -165,6 +180,10 @@ class NodeLink:
     peer: str | None = None
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
     overflow: Overflow = Overflow.DROP
+    broker: Broker | None = None
+    """How the foreign broker there is reached; None: there is a Tidegate node."""
+    failover: Failover | None = None
+    """How the connections to several addresses are used; None: one after the other, until one opens."""
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.node_links import GREETING, VERSION, Greeting
 from tidegate.scope.rbac_member import Member
+from tidegate.scope.standby_connections import standby_of
 from tidegate.session import NEVER, Connection, Hold, Host, Link, Phase, Session, Subject
 from tidegate.session.usage import name_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
@@ -120,6 +121,7 @@ class Handshake:
         assert end is not None
         if end.link.via:  # each would end the connection that the other has made
             return Refused(text=f"this end of the link connects, too; remove `via` from `{end.link.name}` or there")
+        end = standby_of(end, packet.properties.user_properties)
         host, connection.host = connection.host, cast(Host, end)  # what comes over a link asks for less
         refusal = end.welcome(connection, packet, peer)
         if refusal is not None:

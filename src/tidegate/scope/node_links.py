@@ -26,6 +26,7 @@ from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
@@ -47,12 +48,15 @@ from tidegate.session import (
 )
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
+from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
+    NONE,
     V5,
     Connack,
     Connect,
     Disconnect,
+    Packet,
     Properties,
     Reason,
     Subscribe,
@@ -62,14 +66,21 @@ from tidegate.wire import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.scope.bridge import BrokerImports
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
+    from tidegate.scope.standby_connections import StandbyEnd
     from tidegate.scope.stored_publisher_rules import Publishers
 
+BRIDGED: Final = "bridge"
+"""In the store, by link: the filters that its foreign broker has been asked for, one per line."""
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
 VERSION: Final = "1"
+BUNDLES: Final = "tidegate-link-bundles"
+BUNDLES_VERSION: Final = "1"
+"""And another one of a node that takes several QoS 0 messages in one envelope."""
 _NODE: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -132,6 +143,10 @@ class NoSubscriptions:
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
+    ends: type[NodeLinkEnd] = NodeLinkEnd
+    publishing: type[LinkPublishing] = LinkPublishing
+    session_type: type[LinkSession] = LinkSession
+
     def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
         self.scope = scope
         self.site = scope.site
@@ -141,7 +156,12 @@ class LinkEnd:
         self.since = 0.0  # wall clock
         self.agreed: tuple[ScopeLink, ...] = ()
         """What crossed when its connection was opened."""
-        self.session = LinkSession(
+        self.terms = NONE
+        """What the other node has said of itself when the connection was opened."""
+        self.standbys: dict[str, StandbyEnd] = {}
+        """The connections that are open beside the one that carries, by name."""
+        self.carried_by = ""  # the name of the one that carries, if that was a standby
+        self.session = self.session_type(
             site=self.site,
             decider=scope.path.egress,
             principal=f"{PRINCIPAL}{link.name}",
@@ -153,13 +173,24 @@ class LinkEnd:
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
+        self.refused_filters: tuple[str, ...] = ()
+        """What a foreign broker does not let us have."""
         self.control = LinkControl(self, links)
-        self.plans = LinkImports(scope, self.control, link.name)
+        self.plans = self.importer()
         self.configure(link)
+
+    def importer(self) -> LinkImports | BrokerImports:
+        """What takes what comes over it."""
+        return LinkImports(self.scope, self.control, self.link.name)
 
     @property
     def path(self) -> Path:
         return self.scope.path
+
+    @property
+    def version(self) -> int:
+        """The protocol that its connections speak."""
+        return V5
 
     @property
     def far(self) -> str:
@@ -182,6 +213,10 @@ class LinkEnd:
         """The queue is full, and its oldest message goes."""
         self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
 
+    def told_of_default(self, payload: bytes) -> None:
+        """The other node speaks of the default connection, over one that carries."""
+        raise ProtocolError("this connection carries already")
+
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def configure(self, link: NodeLink) -> None:
@@ -198,6 +233,8 @@ class LinkEnd:
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
+        for standby in tuple(self.standbys.values()):
+            standby.configure(link)
 
     def identify(self) -> None:
         """Which links it acts over, by the rules and the connection of now."""
@@ -216,7 +253,7 @@ class LinkEnd:
             tls={} if peer is None else peer.tls,
         )
         there = replace(here, client=f"{link.far}->{link.near}")
-        session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
+        session.act(self.ends(here, False, link.out, self.far), self.ends(there, True, link.into, self.far))
         session.generation = self.site.generation
         # a name that this domain had before means its people: see `Attributes`
         self.plans.domains = frozenset() if peer is None else spoken_for(peer.name, rules.domains) - rules.formerly
@@ -256,7 +293,7 @@ class LinkEnd:
             properties=Properties(
                 session_expiry_interval=NEVER,
                 receive_maximum=limits.receive_maximum,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
 
@@ -265,11 +302,16 @@ class LinkEnd:
         rules = self.scope.gate.rules
         return Greeting(link=self.link.name, node=self.site.origin.node, domain=rules.domain)
 
+    def refusal(self, packet: Connack) -> str:
+        """Why the other side says that it does not open the link."""
+        return refusal_text(packet)
+
+    def take_answer(self, packet: Packet) -> None:
+        """The other side answers what no node asks."""
+        raise ProtocolError(f"{type(packet).__name__.upper()} over a link to another node")
+
     def connected(self, connection: Connection, packet: Connack, peer: Peer) -> str:
         """The other node has answered: the link is open. Why it is not; empty if it is."""
-        if packet.reason:
-            text = packet.properties.reason_string or ""
-            return f"{Reason(packet.reason).name.lower().replace('_', ' ')}{text and f': {text}'}"
         greeting = Greeting.read(packet.properties.user_properties)
         if greeting is None:
             return "the other side is no Tidegate node, or speaks another version"
@@ -277,7 +319,7 @@ class LinkEnd:
             return f"the other side answers for another link, {greeting.link[:100]}"
         if greeting.node == self.site.origin.node:
             return TWIN
-        self._attach(connection, peer, greeting, packet.properties)
+        self.attach(connection, peer, greeting, packet.properties)
         return ""
 
     def welcome(self, connection: Connection, packet: Connect, peer: Peer) -> Refused | None:
@@ -299,30 +341,34 @@ class LinkEnd:
                 receive_maximum=limits.receive_maximum,
                 maximum_packet_size=connection.reader.max_packet,
                 server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
-        self._attach(connection, peer, greeting, packet.properties, encode(answer, V5))
+        self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
         return None
 
-    def _attach(
-        self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
+    def attach(
+        self, connection: Connection, peer: Peer, greeting: Greeting | None, terms: Properties, answer: bytes = b""
     ) -> None:
+        """The session goes on over this connection. `answer` is sent before anything else."""
         session = self.session
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
         self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
-        self.links.owners.foreign.found(self.link.far, greeting.node)
-        connection.version = V5
-        publishing = LinkPublishing(connection, self.plans)
+        if greeting is not None:
+            self.links.owners.foreign.found(self.link.far, greeting.node)
+        connection.version = self.version
+        publishing = self.publishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
+        session.bundling = _takes_bundles(terms)
         session.attach(
             connection,
-            version=V5,
+            version=self.version,
             window=min(window, self.site.limits.inflight),
             maximum=terms.maximum_packet_size or 0,
             aliases=0,
@@ -346,6 +392,7 @@ class LinkEnd:
         if session.connection is connection:
             self.control.tell_again()
             self.links.spreading.tell_all(self)
+            self.links.certificates.opened(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -379,8 +426,9 @@ class LinkEnd:
     def end(self) -> None:
         """The link is gone from the rules, and what was owed over it."""
         session = self.session
-        if session.connection is not None:
-            session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
+        for each in (session, *(standby.session for standby in tuple(self.standbys.values()))):
+            if each.connection is not None:
+                each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
         self.control.ended()
@@ -389,10 +437,21 @@ class LinkEnd:
 class NodeLinks:
     """All links of a node to other nodes."""
 
-    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners, publishers: Publishers) -> None:
+    def __init__(
+        self,
+        scopes: Mapping[str, Scope],
+        foreign: ForeignOwners,
+        publishers: Publishers,
+        bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
+    ) -> None:
+        """`bridge` makes the end of a link to a foreign broker."""
         self._scopes = scopes
+        self._bridge = bridge
+        self.bridged: dict[str, frozenset[str]] = {}
+        """By link, the filters that its foreign broker has been asked for."""
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.certificates = CertificateRequests(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -405,7 +464,8 @@ class NodeLinks:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = _components(rules)
         links = {link.name: link for link in rules.space.remote}
-        for name in [name for name in self.ends if name not in links]:
+        kinds = {name: end.link.broker is None for name, end in self.ends.items()}
+        for name in [name for name in kinds if name not in links or (links[name].broker is None) is not kinds[name]]:
             end = self.ends.pop(name)
             owed = end.owed
             end.end()
@@ -417,7 +477,8 @@ class NodeLinks:
                 end = known
                 end.configure(link)
             else:
-                end = self.ends[name] = LinkEnd(link, scope, self)
+                make = LinkEnd if link.broker is None else self._bridge
+                end = self.ends[name] = make(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
             end.route()
@@ -425,11 +486,16 @@ class NodeLinks:
                 end.session.save()
         for scope in self._scopes.values():
             scope.node_links = self
+        self.certificates.review()
         for changed in self.on_change:
             changed()
 
-    def begin(self) -> None:
-        """What the store kept is restored: from now on what is owed over a link is kept there."""
+    def begin(self, records: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})) -> None:
+        """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
+        self.restore_ids(records.get(SEEN, {}))
+        self.restore_told(records.get(TOLD, {}))
+        for name, filters in records.get(BRIDGED, {}).items():
+            self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
@@ -468,8 +534,8 @@ class NodeLinks:
             if end is not None:
                 end.plans.seen_ids.restore(ids)
             else:  # the link is gone
-                for slot in ids:
-                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {slot}", None)
+                for place in ids:
+                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {place}", None)
 
     def restore_told(self, records: Iterable[str]) -> None:
         """Of which owners other nodes have been given messages, as the store kept it."""
@@ -495,6 +561,12 @@ class NodeLinks:
         session.restore(record.deliveries)
 
 
+def _takes_bundles(terms: Properties) -> bool:
+    """Whether the other node takes several QoS 0 messages in one envelope."""
+    room = terms.maximum_packet_size
+    return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
+
+
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:
     """The domains whose people a node may speak of, by the name in its certificate."""
     return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
@@ -510,3 +582,13 @@ def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
             for name in target:
                 joined[name] = source
     return {name: frozenset(names) for name, names in joined.items()}
+
+
+def refusal_text(packet: Connack) -> str:
+    """Why a CONNACK of MQTT 5 says no."""
+    try:
+        name = Reason(packet.reason).name.lower().replace("_", " ")
+    except ValueError:
+        name = "refused"
+    text = packet.properties.reason_string
+    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")
