@@ -34,6 +34,7 @@ class BackendAuthentication:
         if name is None and not bool(getattr(connection.listener, "anonymous", False)):
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
             return
+        assigned = not packet.client_id
         client = packet.client_id = packet.client_id or self.scope.site.random_id()
         said = Identity(principal=ANONYMOUS if name is None else f"user:{name}", user=name)
 
@@ -43,7 +44,7 @@ class BackendAuthentication:
             else:
                 answer(self._here.completed(connection, client, said))
 
-        self.scope.handshake.dial(connection, packet, said.principal, answered, answer)
+        self.scope.handshake.dial(connection, packet, said.principal, answered, answer, assigned=assigned)
 
     def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
         return self._here.exchange(connection, packet, method)

@@ -47,8 +47,11 @@ class GuardedHandshake(Handshake):
         principal: str,
         answered: Callable[[Upstream], None],
         refuse: Callable[[Refused], None],
+        *,
+        assigned: bool,
     ) -> None:
-        """Opens a connection to the broker for a client. `answered` unless the client has gone meanwhile."""
+        """Opens a connection to the broker for a client. `answered` unless the client has gone meanwhile. `assigned`:
+        the client identifier is of this node."""
         if self._owned_by_another(principal, packet.client_id):
             refuse(TAKEN)
             return
@@ -71,6 +74,7 @@ class GuardedHandshake(Handshake):
                 upstream.close()
 
         upstream = Upstream(self.scope, self._greeting(connection, packet), done)
+        upstream.assigned = assigned
         self._dialed[connection] = upstream
         connection.hold_reading(Hold.HANDSHAKE)
         self.scope.dial(upstream)
@@ -117,6 +121,7 @@ class GuardedHandshake(Handshake):
         if upstream is not None:
             self._attach_to(upstream, connection, packet, admitted)
             return
+        assigned = not packet.client_id
         packet.client_id = admitted.subject.client
 
         def answered(upstream: Upstream) -> None:
@@ -131,7 +136,7 @@ class GuardedHandshake(Handshake):
         def refuse(why: Refused) -> None:
             self._refuse(connection, packet, why)
 
-        self.dial(connection, packet, admitted.principal, answered, refuse)
+        self.dial(connection, packet, admitted.principal, answered, refuse, assigned=assigned)
 
     def _attach_to(self, upstream: Upstream, connection: Connection, packet: Connect, admitted: Admitted) -> None:
         assert upstream.connack is not None
@@ -175,7 +180,7 @@ class GuardedHandshake(Handshake):
         assert session.upstream is not None
         assert session.upstream.connack is not None
         broker = session.upstream.connack.properties
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"assigned_client_identifier": client} if session.upstream.assigned else {}
         for name in (
             "maximum_qos",
             "retain_available",

@@ -12,7 +12,7 @@ from tidegate.bounded import Bounded
 from tidegate.policy import Subject
 from tidegate.session import Link, Session, Site
 from tidegate.session.decider import Decider
-from tidegate.topics import matches
+from tidegate.topics import matches, share
 from tidegate.wire import Disconnect, Reason
 from tidegate.wire.envelope import MessageId
 
@@ -27,12 +27,14 @@ class Last:
     The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
     """
 
-    __slots__ = ("epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+    __slots__ = ("again", "copies", "epoch", "head", "link", "micros", "numbers", "origin", "outputs")
 
     def __init__(self, origin: bytes) -> None:
         self.origin = origin
         self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
+        self.again = (-1, 0)  # the number and output of the one that has come more than once
+        self.copies = 0  # how often
         self.micros = 0
         self.head = b""  # what its client's packets begin with; empty: each is decided
         self.epoch = -1  # of the decisions, when that was so
@@ -49,6 +51,16 @@ class Last:
         self.numbers[qos], self.outputs[qos] = id.number, id.output
         self.micros = max(self.micros, micros)
         return True
+
+    def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
+        """Whether it is the last one again, and no more than the broker sends so many of."""
+        this = (id.number, id.output)
+        if id.origin != self.origin or this != (self.numbers[qos], self.outputs[qos]):
+            return False
+        if this != self.again:
+            self.again, self.copies = this, 1
+        self.copies += 1
+        return self.copies <= copies
 
 
 class GuardedSession(Session):
@@ -107,6 +119,10 @@ class GuardedSession(Session):
             self.write(frame)
         else:
             self.site.counters.dropped += 1
+
+    def overlapping(self, topic: str) -> int:
+        """How many of its subscriptions a topic matches: some brokers send a message once for each."""
+        return sum(matches(share(filter)[1], topic) for filter in self.subscriptions or ())
 
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""

@@ -84,6 +84,7 @@ class Upstream(asyncio.Protocol):
         "_timer",
         "_transport",
         "_unread",
+        "assigned",
         "connack",
         "error",
         "exchange",
@@ -114,6 +115,8 @@ class Upstream(asyncio.Protocol):
         """The answer; None: it has not come."""
         self.error = ""
         """Why there is none, or no connection any more."""
+        self.assigned = False
+        """Whether the client identifier is one that this node has made."""
         self.opened = False
         self.maximum = 0  # largest packet that the broker takes; 0: any
         self.quota = 65535  # QoS 1 and 2 messages that it takes at a time
