@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from cli.driving import mosquitto_program
-from harness import Client
+from cli.driving import mosquitto_program, running
+from harness import Client, free_port
 from importing.twins import mosquitto
 from processes import Served, from_file
 from sockets.acts import policy, setting
@@ -36,6 +36,40 @@ def password_file(folder: Path, **words: str) -> str:
     for name, word in words.items():
         subprocess.run(["mosquitto_passwd", "-b", str(path), name, word], check=True)
     return path.read_text()
+
+
+class Restartable:
+    """A Mosquitto that keeps what it has when it is stopped, and that can be killed."""
+
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self.port = free_port()
+        self._folder = folder / "mosquitto"
+        self._folder.mkdir()
+        self._folder.chmod(0o777)
+        lines = f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\nautosave_interval 1\n"
+        lines += f"autosave_on_changes true\npersistence_location {self._folder}/\nuser root\n{more}"
+        (self._folder / "mosquitto.conf").write_text(lines)
+        self._running: contextlib.ExitStack | None = None
+
+    def start(self) -> None:
+        self._running = contextlib.ExitStack()
+        command = [mosquitto_program(), "-c", str(self._folder / "mosquitto.conf")]
+        self._running.enter_context(running(command, self.port, self._folder / "log"))
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+
+@contextlib.contextmanager
+def restartable(folder: Path, more: str = "") -> Iterator[Restartable]:
+    server = Restartable(folder, more)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextlib.asynccontextmanager

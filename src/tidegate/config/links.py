@@ -56,6 +56,13 @@ class Authenticate(StrEnum):
     HERE = "here"
 
 
+class Gone(StrEnum):
+    """What clients of a guarded scope see while its broker is gone."""
+
+    REFUSE = "refuse"
+    WAIT = "wait"
+
+
 class Unenveloped(StrEnum):
     """What becomes of a message from a guarded broker that has come there around the guard."""
 
@@ -147,6 +154,9 @@ class Scope(CheckedSection):
     unenveloped: Unenveloped = Unenveloped.DENY
     """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
     is decided as that of nobody in particular."""
+    gone: Gone = Gone.REFUSE
+    """What clients see while the broker is gone: `refuse`: they are disconnected, and refused until it is back. `wait`:
+    they stay connected, and what they publish or ask for waits until it is back."""
     username: Identity | None = None
     """The user name with which the guard itself connects to the broker, and with `authenticate: here` for its
     clients."""
@@ -163,7 +173,7 @@ class Scope(CheckedSection):
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
-            for key in ("authenticate", "unenveloped", "username", "password", "secret", "max_age"):
+            for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "max_age"):
                 if key in self.model_fields_set:
                     yield (key,), "has no effect without `backend`; add that, or remove it"
         elif self.password is not None and self.username is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.guard.dialing import vouches
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer, Authenticator
 from tidegate.scope.node_links import Peer
@@ -27,7 +28,7 @@ class BackendAuthentication:
         self._here = here
 
     def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
-        if self.scope.handshake.vouches(connection, packet):
+        if vouches(self.scope, connection, packet):
             self._here.authenticate(connection, packet, answer)
             return
         name = packet.username

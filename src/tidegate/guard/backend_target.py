@@ -87,7 +87,10 @@ class BackendTarget(LinkSession):
         source = self.source
         upstream = source.upstream if isinstance(source, GuardedSession) else None
         if upstream is None or not upstream.opened or (message.qos and not upstream.exchange):
-            self.scope.service.publish(message)
+            if not message.qos and isinstance(source, GuardedSession) and source.connection is not None:
+                self.site.counters.dropped += 1  # the broker is gone, and nobody waits for this
+            else:
+                self.scope.service.publish(message)
         else:
             upstream.publish(message)
 

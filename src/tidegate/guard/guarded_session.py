@@ -6,19 +6,41 @@ to the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tidegate.bounded import Bounded
 from tidegate.policy import Subject
-from tidegate.session import Link, Session, Site
+from tidegate.session import Grant, Link, Session, Site
 from tidegate.session.decider import Decider
-from tidegate.topics import matches, share
-from tidegate.wire import Disconnect, Reason
+from tidegate.topics import matches
+from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 from tidegate.wire.envelope import MessageId
 
 if TYPE_CHECKING:
     from tidegate.guard.relayed_publishing import RelayedPublishing
     from tidegate.guard.upstream import Upstream
+    from tidegate.scope.subscribing import Request
+
+
+class Asked:
+    """A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered."""
+
+    __slots__ = ("data", "packet", "positions", "request", "said")
+
+    def __init__(
+        self,
+        packet: Subscribe | Unsubscribe,
+        data: bytes,
+        request: Request | None = None,
+        said: Properties = NONE,
+        positions: Sequence[int] = (),
+    ) -> None:
+        self.packet = packet
+        self.data = data  # as the broker was asked
+        self.request = request  # None: the guard asked for itself, or it is UNSUBSCRIBE
+        self.said = said  # what SUBACK says beside its reason codes
+        self.positions = positions  # of those filters that the broker was asked for
 
 
 class Last:
@@ -66,7 +88,7 @@ class Last:
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "last", "relaying", "upstream")
+    __slots__ = ("asked", "asks", "greeting", "last", "relaying", "reopen", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
@@ -74,14 +96,16 @@ class GuardedSession(Session):
         self.relaying: RelayedPublishing  # what it publishes over its present connection
         self.asks = 0  # subscriptions that ask for anything themselves
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
-        self.asked: dict[int, Any] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
+        self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
     # -- the two connections -----------------------------------------------------------------------------------
 
     def leave(self, packet: Disconnect | None = None) -> None:
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
-        self.asked = None
+        self.asked = self.greeting = self.reopen = None
         if upstream is not None:
             upstream.session = None
             upstream.close(packet)
@@ -90,9 +114,14 @@ class GuardedSession(Session):
         """The connection to the broker is over."""
         if self.upstream is upstream:
             self.upstream = None
-            if upstream.scope.handshake.awaited(self.client):  # a broker of 3.1.1 cannot say so, and few of 5 do
-                reason = Reason.SESSION_TAKEN_OVER
-            if self.connection is not None:
+            taken_over = upstream.scope.handshake.awaited(
+                self.client
+            )  # a broker of 3.1.1 cannot say so, and few of 5 do
+            if taken_over and self.connection is not None:
+                self.connection.close(Reason.SESSION_TAKEN_OVER)
+            elif self.connection is not None and self.reopen is not None and upstream.vanished:
+                self.reopen(self)
+            elif self.connection is not None:
                 self.connection.close(reason, why)
 
     def pause(self) -> None:
@@ -122,13 +151,30 @@ class GuardedSession(Session):
 
     def overlapping(self, topic: str) -> int:
         """How many of its subscriptions a topic matches: some brokers send a message once for each."""
-        return sum(matches(share(filter)[1], topic) for filter in self.subscriptions or ())
+        return len(self._matching(topic))
 
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""
-        return any(
-            grant.retain_as_published and matches(filter, topic) for filter, grant in (self.subscriptions or {}).items()
-        )
+        return any(grant.retain_as_published for grant in self._matching(topic))
+
+    # What a broker of MQTT 3.1.1 does not know of subscriptions.
+
+    def identifiers(self, topic: str) -> tuple[int, ...]:
+        """The subscription identifiers that a message of this topic comes by."""
+        ids = {id for grant in self._matching(topic) for id in grant.ids}
+        return tuple(sorted(ids)) if self.version == V5 else ()
+
+    def wants_no_own(self, topic: str) -> bool:
+        """Whether it does not want its own messages of this topic."""
+        grants = self._matching(topic) if self.version == V5 else []
+        return bool(grants) and all(grant.no_local for grant in grants)
+
+    def _matching(self, topic: str) -> list[Grant]:
+        return [
+            grant
+            for filter, grant in (self.subscriptions or {}).items()
+            if matches(filter if grant.group is None else grant.group[1], topic)
+        ]
 
     # -- what the client acknowledges ----------------------------------------------------------------------------
 

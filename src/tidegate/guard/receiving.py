@@ -74,7 +74,7 @@ class Receiving:
     def published(self, packet: Publish) -> None:
         """A message."""
         message = self._message(packet)
-        if message is None:
+        if message is None or (not self.v5 and self._own(message)):
             self._done_with(packet)
             return
         events = self.scope.path.egress.received(self.session, message)
@@ -84,6 +84,10 @@ class Receiving:
             self._done_with(packet)
         for event in (events or ())[1:]:  # what monitors have made of it besides
             self._sent_besides(event)
+
+    def _own(self, message: Message) -> bool:
+        """Whether its client has published it and does not want it, which a broker of MQTT 3.1.1 is not told."""
+        return self.scope.path.egress.own(self.session, message) and self.session.wants_no_own(message.topic)
 
     def _message(self, packet: Publish) -> Message | None:
         """What a packet brings, out of its envelope; None: nothing that anybody may have."""
@@ -185,6 +189,8 @@ class Receiving:
     def _note_clear(self, packet: Publish, message: Message) -> None:
         """Notes that what follows of the same publisher and topic just passes, if that is so."""
         session, scope = self.session, self.scope
+        if not self.v5 and session.version == V5:  # what the broker does not know is looked up for each
+            return
         if session.asks or session.leaving or not session.plain or scope.gate.counts_allowed or packet.retain:
             return
         if self._opened is None or not scope.gate.stored.clear_for(message, session):
@@ -210,7 +216,8 @@ class Receiving:
         retain = packet.retain or (
             message.retain and not message.payload and session.retains_as_published(packet.topic)
         )
-        fitting = session._fitting(message, packet.qos, retain, packet.properties.subscription_identifiers)
+        ids = packet.properties.subscription_identifiers if self.v5 else session.identifiers(packet.topic)
+        fitting = session._fitting(message, packet.qos, retain, ids)
         if fitting is None:
             self.scope.site.counters.dropped += 1
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.config.address import Address
-from tidegate.config.links import Authenticate, Unenveloped
+from tidegate.config.links import Authenticate, Gone, Unenveloped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,7 @@ class Settings:
     address: Address
     authenticate: Authenticate
     unenveloped: Unenveloped
+    gone: Gone
     username: str | None
     password: bytes | None
     key: bytes

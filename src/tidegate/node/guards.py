@@ -104,6 +104,7 @@ class Guards:
             address=scope.backend,
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
+            gone=scope.gone,
             username=scope.username,
             password=None if scope.password is None else scope.password.encode(),
             key=self._key(name, scope, config),

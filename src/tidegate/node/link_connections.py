@@ -61,6 +61,7 @@ class LinkConnections:
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
         self.vouching.start()
+        links.capabilities.verify = self._node.authentication.travelled
         self._arrange()
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import LinkControl, OwnerSets
 from tidegate.session import Context, Message, Session
+from tidegate.session.carried_proof import carried, without_proof
 from tidegate.session.frames import EXACT, Parts
 from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_varint, publish_head
 from tidegate.wire.envelope import STATIC_BYTES, Static, bundle, encode_static, plain, prefix, seal
@@ -62,6 +63,10 @@ class LinkExports:
             tail = b"\0%b%b%b" % (static, dynamic, message.payload)
             return publish_head(there, qos, retain, len(tail)), tail
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
+        properties, text = message.properties, carried(message.properties)
+        proof = None
+        if text is not None:
+            properties, proof = without_proof(properties), text.encode()
         payload = seal(
             static,
             id,
@@ -73,8 +78,8 @@ class LinkExports:
             message.retain,
             message.payload,
             None,
+            proof,
         )
-        properties = message.properties
         if properties is not NONE or expiry is not None:
             properties = replace(without_floor(properties, self.link), message_expiry_interval=expiry)
         return encode_publish_parts(there, payload, qos, retain, V5, properties)
@@ -147,6 +152,7 @@ class LinkExports:
             path=(*context.path, self._here),
             preferences=None if owner is None else (*owner[0], owner[1]),
             view=context.view,
+            capability=context.token.encode() or None,
             link=link,
             surroundings=context.surroundings,
             sealed=context.sealed,

@@ -35,6 +35,7 @@ from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
+from tidegate.scope.travelled_capabilities import TravelledCapabilities
 from tidegate.session import (
     NEVER,
     Connection,
@@ -451,6 +452,7 @@ class NodeLinks:
         """By link, the filters that its foreign broker has been asked for."""
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.capabilities = TravelledCapabilities()
         self.certificates = CertificateRequests(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
