@@ -28,6 +28,7 @@ from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
 from tidegate.config.problems import ConfigErrors, DocumentPath
 from tidegate.config.section import as_tuple
+from tidegate.config.units import in_utc
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
@@ -218,6 +219,8 @@ class _Builder:
             when=None if entry.when is None else self.parser.predicate(entry.when, budget=PREFERENCE_BUDGET),
             keep=self.parser.view(entry.keep),
             text=entry.when,
+            denies=entry.effect is policy.Effect.DENY,
+            expires=None if entry.expires is None else in_utc(entry.expires),
         )
 
     def make_view(self, id: str, entry: policies.View) -> policy.Row:
