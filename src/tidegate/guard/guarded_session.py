@@ -120,6 +120,8 @@ class GuardedSession(Session):
             if taken_over and self.connection is not None:
                 self.connection.close(Reason.SESSION_TAKEN_OVER)
             elif self.connection is not None and self.reopen is not None and upstream.vanished:
+                if any(upstream.pings):
+                    self.send(b"\xd0\x00")  # PINGRESP: a client that waits has not lost its server
                 self.reopen(self)
             elif self.connection is not None:
                 self.connection.close(reason, why)

@@ -158,7 +158,10 @@ class RelayedPublishing(Publishing):
 
     def pinged(self) -> None:
         """The broker answers, behind everything that it has sent before: a client may rely on that, and it learns that
-        the broker is gone."""
+        the broker is gone; unless it waits for the broker to come back."""
+        if not self.upstream.opened:
+            super().pinged()
+            return
         self.upstream.pings.append(True)
         self.upstream.send(PINGREQ)
 
