@@ -99,7 +99,10 @@ def problems(text: str, **variables: str) -> list[str]:
             "directory: {clients: {t1: {user: zoe}}}\n",
             "f.yaml:4: `directory.clients.t1.user` names the unknown user `zoe`; add it under `directory.users`",
         ),
-        ("trust: {accept: [], ask_neighbours: true}\n", f"f.yaml:4: `ask_neighbours` as `true` {NOT_YET}"),
+        (
+            "trust: {domains: {b: {}}, ask_neighbours: true}\n",
+            "f.yaml:4: `trust.ask_neighbours` has no effect without `accept`, as nobody is turned away; add that list",
+        ),
         ("links:\n  - {from: main, to: x, forward: all}\n", f"f.yaml:5: `forward` {NOT_YET}"),
         ("links:\n  - {from: main, to: x, kind: node}\n", f"f.yaml:5: `kind` {NOT_YET}"),
         (

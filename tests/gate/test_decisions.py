@@ -320,7 +320,13 @@ class Model:
 
     def behind(self, client: Client, owed: Owed) -> list[Waiting]:
         """What it has to wait behind: "Later messages of the same publisher and topic" """
-        return [one for one in client.deferred if one.stream == stream_of(*owed)]
+        stream = stream_of(*owed)
+        certain = [one for one in client.deferred if one.stream == stream]
+        return certain + [  # for which member of its group they wait is not said
+            Waiting(message=before[0], context=before[1], shared=filter, certain=False, subscribed={})
+            for before, filter in self.loose
+            if filter in client.subscriptions and stream_of(*before) == stream
+        ]
 
     def offer_one(self, filter: str, owed: Owed, members: list[tuple[oracle_key, Client, oracle.Subscription]]) -> None:
         message = owed[0]

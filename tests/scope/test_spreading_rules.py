@@ -21,7 +21,7 @@ from tidegate.policy.publisher_rules import MAX_RULES, Book, Rule, read
 from tidegate.policy.selector import Selector
 from tidegate.policy.travelling_rules import TravellingRules, newer
 from tidegate.scope import spreading_rules
-from tidegate.scope.link_control import RULES
+from tidegate.scope.spreading_rules import RULES
 from tidegate.scope.stored_publisher_rules import ROOM
 
 CONTROL = "$tidegate/rules"
@@ -249,7 +249,7 @@ def neighbours(**fields: Any) -> tuple[Node, Node, Cable, list[str]]:
 
 
 def lie(a: Node, cable: Cable, said: TravellingRules) -> None:
-    a.realm.node_links.ends["x->y"].control.tell_rules(said.encode(0.0))
+    a.realm.node_links.ends["x->y"].control.tell(RULES, said.encode(0.0))
     cable.run()
 
 

@@ -97,6 +97,31 @@ async def test_another_prefix_also_names_what_is_retained(folder: Path) -> None:
         await late.silent()  # under its old name it is gone
 
 
+@pytest.mark.parametrize("first", ["here", "there"])
+@on_uvloop
+async def test_the_ends_of_a_link_change_one_after_the_other(folder: Path, first: str) -> None:
+    """Meanwhile nothing crosses, and what had crossed under its old name is gone; then it crosses under the new one."""
+    before, after = (out("one/#", f', remote_prefix: "{name}/"') for name in ("old", "new"))
+    async with pair(folder, gym(before[0]), remote(before[1])) as both:
+        await connected(both.gym, both.remote)
+        here, there = await both.gym.connect("here"), await both.remote.connect("there")
+        await there.subscribe("#", qos=1)
+        await here.publish("one/a", b"1", qos=1, retain=True)
+        assert (await there.message()).topic == "old/one/a"
+        changes = [
+            both.gym.reload(both.text(GYM, gym(after[0]))),
+            both.remote.reload(both.text(REMOTE, remote(after[1]))),
+        ]
+        for change in changes if first == "here" else reversed(changes):
+            await change
+            await agreed(both)
+            kept = both.remote.node.realm.scopes["remotegym"].retained
+            await until(lambda kept=kept: kept.get("old/one/a") is None)
+        message = await there.message()
+        assert (message.topic, message.payload) == ("new/one/a", b"1")
+        await there.silent()
+
+
 @on_uvloop
 async def test_another_qos(folder: Path) -> None:
     one = out("one/#")

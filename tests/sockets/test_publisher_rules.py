@@ -700,6 +700,21 @@ async def test_a_rule_opens_what_a_link_calls_otherwise(tmp_path: Path, filter: 
 
 
 @on_uvloop
+async def test_a_rule_closes_what_its_publisher_called_so_and_nothing_that_a_link_calls_so(tmp_path: Path) -> None:
+    everything = [policy("all", subject="*")]
+    text = json.dumps(json.loads(linked("secret/", "pub/")) | {"policies": everything})
+    async with from_file(tmp_path, text) as node:
+        mary, bob = await come(node, "mary"), await come(node, "bob", port="B_PORT")
+        await bob.subscribe("#", qos=1)
+        closed = [rule("d", "pub/#", "user:bob", effect="deny"), rule("e", "secret/hers/#", "user:bob", effect="deny")]
+        assert await send(mary, *closed) == 0
+        for _ in range(2):  # compiled, and by its plan
+            await say(mary, "secret/x", b"open", qos=1)
+            await say(mary, "secret/hers/x", b"closed", qos=1)
+        assert await payloads(bob) == [b"open", b"open"]
+
+
+@on_uvloop
 async def test_a_rule_about_other_topics_grants_no_subscription(tmp_path: Path) -> None:
     """Where links rename, a SUBSCRIBE is granted by the rules about the names that its topics had before."""
     async with from_file(tmp_path, linked("", "A/")) as node:

@@ -84,6 +84,24 @@ def test_the_layout_of_the_reference() -> None:
     assert data[len(static) + 43 + 64 + 2 + 7 + 16 :] == PAYLOAD
 
 
+def test_several_messages_in_one_envelope() -> None:
+    """As the reference says, one by one again, and refused where there has to be one."""
+    static, payloads = encode_static(STATIC), [b"a", b"", b"ccc"]
+    data = static + envelope.bundle(ORIGIN, 0x2B7F, 1767225600.25, payloads)
+    dynamic = data[len(static) : len(static) + 43]
+    assert dynamic[0] == 0b1000_0000
+    assert dynamic[1:39] == write(ENVELOPE)[len(static) :][1:39]
+    assert int.from_bytes(dynamic[39:43], "big") == 3
+    assert data[len(static) + 43 :] == b"\0\1\0\0\0\3accc"
+    plain = replace(ENVELOPE, qos=0, expiry=None)
+    singles = [(replace(plain, id=replace(plain.id, number=0x2B7F + n)), payload) for n, payload in enumerate(payloads)]
+    assert [read(each) for each in envelope.single(data)] == singles
+    assert refused(data) == "an envelope of several messages where there has to be one"
+    for end in range(len(static), len(data)):
+        with pytest.raises(MalformedPacket):
+            list(envelope.single(data[:end])) if envelope.is_bundle(data[:end]) else read(data[:end])
+
+
 def test_an_id_says_its_node_and_boot() -> None:
     assert (ENVELOPE.id.node, ENVELOPE.id.boot) == (NODE, 0x0102030405FF)
 

@@ -35,14 +35,19 @@ from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
+from tidegate.policy.preference_sets import NAMED
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
-from tidegate.policy.trust import By, Trust, common_name, is_fingerprint, subject_text
+from tidegate.policy.trust import By, Trust, Trusted, common_name, is_fingerprint, subject_text
+from tidegate.policy.vouching import Vouched
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
+from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.node_links import Peer
-from tidegate.session import Bucket, Connection, Session, Site
+from tidegate.session import Bucket, Connection, Phase, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
+VOUCHED = "vouched:"
+"""Before `name@domain` of somebody whom another node vouches for, the principal."""
 CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
 
 log = structlog.get_logger("tidegate.node")
@@ -100,10 +105,36 @@ class Authentication:
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
         self.has_session: Callable[[str, str], bool] = lambda principal, client: False
         """Whether there is a session of this principal with this client identifier, in any scope."""
+        self.certificates: CertificateRequests | None = None  # whom neighbours vouch for; None: nobody is asked
         self._words = Bucket(2.0, 10.0, time.monotonic())
         self._untold = 0
 
     def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
+        unknown = self._unknown(connection)
+        if unknown is None or self.certificates is None:
+            self._authenticate(connection, packet, answer)
+            return
+
+        def asked() -> None:
+            if connection.phase is Phase.WAITING:
+                connection.site.open()
+                self._authenticate(connection, packet, answer)
+
+        self.certificates.ask(unknown, asked)
+
+    def _unknown(self, connection: Connection) -> bytes | None:
+        """The certificate of a connection that neighbours are to be asked about; None: there is none."""
+        trust, shown = self.built.trust, (connection.certificate or {}).get("verified")
+        if trust is None or not trust.asks or shown is None or self.certificates is None:
+            return None
+        listed = isinstance(trust.judge(shown.der), Trusted)
+        if listed or self.certificates.vouched(shown.der) is not None or not common_name(shown.der):
+            return None
+        site = connection.site
+        refused = self.revocation.refuses(shown, connection.listener.name, site.wall, site.steady)
+        return None if refused else shown.der
+
+    def _authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
         transport = self._transport(connection)
         if isinstance(transport, Refused):
             answer(transport)
@@ -146,6 +177,9 @@ class Authentication:
                 client=packet.client_id,
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
+        elif transport.vouched is not None:
+            principal = vouched_principal(transport.vouched)
+            answer(self._admitted(connection, packet, token, transport, principal, certified=True))
         elif (certified := _certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
             principal = f"user:{user_name}" if user_name else f"{CERTIFICATE}{certified}"
@@ -183,6 +217,10 @@ class Authentication:
         if trust is None:
             return transport
         outcome = trust.judge(None if shown is None else shown.der)
+        if shown is not None and trust.asks and self.certificates is not None and not isinstance(outcome, Trusted):
+            vouched = self.certificates.vouched(shown.der)
+            if vouched is not None:
+                return replace(judged(transport, Trusted(vouched.domain)), vouched=vouched)
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
@@ -194,7 +232,7 @@ class Authentication:
         transport = self._transport(connection, expected)
         if isinstance(transport, Refused):
             return transport
-        if not transport.trusted:
+        if not transport.trusted or transport.vouched is not None:
             return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
         try:
             subject, name = subject_text(shown.der), common_name(shown.der)
@@ -228,6 +266,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
+        if principal.startswith(VOUCHED):
+            return self._stranger(principal, transport, capability)
         if principal.startswith(CERTIFICATE) and transport.degraded:
             principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
@@ -267,6 +307,27 @@ class Authentication:
             capability=capability,
             scopes=known.scopes,
             id=id,
+        )
+
+    def _stranger(self, principal: str, transport: Transport, capability: Capability | None) -> Identity:
+        """Somebody of another domain: nothing that the directory here says is about them."""
+        vouched, levels = transport.vouched, self.built.rules.levels
+        name, _, domain = principal.removeprefix(VOUCHED).rpartition("@")
+        if vouched is None:  # nobody is connected: what is left of them is still theirs
+            vouched = Vouched(domain=domain, name=name, seconds=0.0)
+        owner = vouched.owner
+        return Identity(
+            principal=principal,
+            user=name,
+            roles=() if capability is None else capability.roles,
+            groups=() if capability is None else capability.groups,
+            level=levels.level_of(transport),
+            facts=levels.facts_of(transport),
+            tls=_encryption(transport),
+            capability=capability,
+            id="" if owner is None or owner[0].startswith(NAMED) else owner[0],
+            certified=True,
+            vouched=vouched,
         )
 
     def _admitted(
@@ -347,7 +408,7 @@ class Authentication:
         found = self._identity(said.principal, user, client, transport, said.capability)
         if isinstance(found, Refused) or said.capability is not None:
             return found
-        if user in self.users if user is not None else kind in ("certificate", ANONYMOUS):
+        if user in self.users if user is not None else kind in ("certificate", ANONYMOUS, "vouched"):
             return found
         return replace(found, user=said.user, roles=said.roles, groups=said.groups, attributes=said.attributes)
 
@@ -365,6 +426,12 @@ class Authentication:
         if connection is not None and old.certified:
             transport = self._transport(connection)
             lost = not isinstance(transport, Refused) and transport.degraded
+            if kind == "vouched" and (
+                isinstance(transport, Refused)
+                or transport.vouched is None
+                or vouched_principal(transport.vouched) != principal
+            ):
+                return OFF_LIST
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
                 return OFF_LIST
         if old.capability is not None and (why := self._objection(old.capability, session.version)):
@@ -465,6 +532,10 @@ class Authentication:
             self._untold = 0
         else:
             self._untold += 1
+
+
+def vouched_principal(vouched: Vouched) -> str:
+    return f"{VOUCHED}{vouched.name}@{vouched.domain}"
 
 
 def vouching(config: Config) -> frozenset[str]:

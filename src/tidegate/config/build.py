@@ -275,7 +275,8 @@ class _Builder:
         section = self.config.trust
         if section is None or section.accept is None:
             return None
-        return policy.Trust(section.by, accepted, section.otherwise)
+        vouch = section.vouch if section.ask_neighbours else None
+        return policy.Trust(section.by, accepted, section.otherwise, vouch=vouch)
 
 
 def _entry(

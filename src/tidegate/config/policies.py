@@ -30,11 +30,12 @@ from tidegate.config.directory import AttributeName
 from tidegate.config.parser import LEVEL_ROOTS, Parser, parser_of, problem_text
 from tidegate.config.problems import Finding, combined_problems, refusal, remedy, requires
 from tidegate.config.section import LIST, ONE, CheckedSection, Identity, Name, OneOrMore, Person, Section, beside, shape
-from tidegate.config.units import Switch
+from tidegate.config.units import Duration, Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.levels import ORDER
 from tidegate.policy.pointers import MAX_POINTERS
+from tidegate.policy.vouching import LONGEST
 from tidegate.predicate import NAMES, PredicateError
 
 if TYPE_CHECKING:
@@ -247,7 +248,11 @@ class Trust(CheckedSection):
     """Certificates that count no more, on any listener: SHA-256 fingerprints, or files (`.pem`, `.crt`). Whoever is
     connected with one is disconnected."""
     ask_neighbours: Switch = False
-    """Whether trusted neighbours are asked about others. Only `false` is supported yet."""
+    """Whether trusted neighbours, to which there are links, are asked about clients that are not on the list. One whose
+    certificate is known to them is trusted as `NAME@DOMAIN`: the common name there, and the domain that knows it."""
+    vouch: Duration = Field(default=3600.0, gt=0, le=LONGEST)
+    """How long the word of a neighbour counts here, and that of this node elsewhere. It ends earlier if it is
+    withdrawn."""
     otherwise: policy.Otherwise = policy.Otherwise.CLOSE
     """What happens to TLS clients that are not trusted: their connection is closed, or counts for no more than its
     encryption."""
@@ -259,6 +264,8 @@ class Trust(CheckedSection):
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.accept is None and not self.revoked and not self.domains:
             yield ("accept",), "is missing; add it (Who is trusted)"
+        if self.ask_neighbours and self.accept is None:
+            yield ("ask_neighbours",), "has no effect without `accept`, as nobody is turned away; add that list"
         owners: dict[str, str] = {}
         for name, domain in self.domains.items():
             for index, node in enumerate(domain.nodes):
@@ -283,13 +290,6 @@ class Trust(CheckedSection):
         if findings:
             raise combined_problems(findings)
         return tuple(str(beside(Path(text), info)) if names_file(by, text) else text for text in accept)
-
-    @field_validator("ask_neighbours")
-    @classmethod
-    def _alone(cls, asks: bool) -> bool:
-        if asks:
-            raise PydanticCustomError("not_yet", "as `true`")
-        return asks
 
 
 def written(policies: policy.Policies | None) -> list[policy.Policy]:

@@ -237,6 +237,7 @@ class Gate:
             view=options.view,
             surroundings=self.rules.surroundings(subject.listener).added,
             signed=proving(subject, self.rules.capabilities) is not None,
+            foreign=subject.foreign,
         )
 
     def floor_properties(self, context: Context) -> Properties:

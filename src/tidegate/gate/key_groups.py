@@ -167,7 +167,7 @@ class KeyGroupFinder:
             rules: list[ActiveRule] = known.scene[RULES]
             return rules
         active_rules = None if self.publishers is None else self.publishers.of(known.context.subject)
-        return [] if active_rules is None else active_rules.about(known.topic, known.published)
+        return [] if active_rules is None else active_rules.about(known.published)
 
     def _bound_rule(self, rule: ActiveRule, known: Known) -> str:
         terms = ",".join(sorted(map(str, rule.terms)))

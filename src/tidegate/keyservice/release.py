@@ -37,6 +37,7 @@ from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
 from tidegate.policy.levels import PLAIN as PLAIN_LEVEL
 from tidegate.scope import Realm, Refused, Scope
 from tidegate.scope.protection import reader
+from tidegate.scope.subjects import service_subject
 from tidegate.session import Bucket, Context, Link, Message, Session, Subject
 from tidegate.topics import valid_topic
 from tidegate.wire import NONE, Properties
@@ -153,18 +154,7 @@ class KeyRelease:
 
     def _answer_context(self, scope: Scope) -> bytes:
         """The context of what is answered in a scope."""
-        rules = scope.gate.rules
-        subject = Subject(
-            kind="service",
-            client="keys",
-            user=None,
-            scope=scope.name,
-            node=scope.node,
-            domain=rules.domain,
-            level=rules.levels.highest,
-            facts=rules.levels.facts,
-        )
-        return Context(subject=subject).encode()
+        return Context(subject=service_subject(scope, "keys")).encode()
 
     # -- over HTTP -------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from tidegate.link import Dialer, Failover, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
 from tidegate.node.link_explanations import LinkExplanations
+from tidegate.node.vouching import Vouching
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd
@@ -44,6 +45,7 @@ class LinkConnections:
     def __init__(self, node: Node) -> None:
         self.dialers: dict[str, Dialer | Failover] = {}  # by the name of the link
         self.explanations = LinkExplanations(node)
+        self.vouching = Vouching(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -55,6 +57,7 @@ class LinkConnections:
         links.on_change.append(self._changed)
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
+        self.vouching.start()
         self._arrange()
 
     async def close(self) -> None:
@@ -77,6 +80,7 @@ class LinkConnections:
         self._node.audit.changed(self._node.audit.version, what, action="remove")
 
     def _arrange(self) -> None:
+        self.vouching.arrange()
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):
             end = ends.get(name)

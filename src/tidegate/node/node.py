@@ -63,8 +63,6 @@ from tidegate.node.versions import Versions
 from tidegate.policy.capability import Accepts
 from tidegate.policy.identities import USER
 from tidegate.scope import Realm, Scope
-from tidegate.scope.link_control import ROOM as TOLD
-from tidegate.scope.seen_ids import ROOM as SEEN_IDS
 from tidegate.scope.stored_publisher_rules import ROOM
 from tidegate.session import Connection, Message, Origin, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
@@ -118,7 +116,7 @@ class Node:
         self.stopping = False
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
-        self._preferences: PreferenceSignatures
+        self.signatures: PreferenceSignatures
         self.changing = asyncio.Lock()
         self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
         self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
@@ -208,15 +206,13 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
-        self._preferences = PreferenceSignatures(self, records)
-        await self._preferences.open(config)
+        self.signatures = PreferenceSignatures(self, records)
+        await self.signatures.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self._restore(self.scopes)
-        self.realm.node_links.restore_ids(records.get(SEEN_IDS, {}))
-        self.realm.node_links.restore_told(records.get(TOLD, {}))
-        self.realm.node_links.begin()
+        self.realm.node_links.begin(records)
         self.realm.open_links(self.versions.links_before())
         for name, (away, kept) in self._orphaned.left().items():
             log.warning(
@@ -517,7 +513,7 @@ class Node:
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
         taken = await self.identities.take_up(config, changed=not self._same_file(config))
-        abroad = await self._preferences.prepare(config)
+        abroad = await self.signatures.prepare(config)
         if not self._same_file(config):
             self.listeners.change(config)
         before, self.config = [self.config], config
@@ -536,7 +532,7 @@ class Node:
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
         self.guards.change()
-        self._preferences.adopt(config, *abroad)
+        self.signatures.adopt(config, *abroad)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self.realm.observe(config.built.flows, config.built.presences)

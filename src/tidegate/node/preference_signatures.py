@@ -89,14 +89,14 @@ class PreferenceSignatures:
 
     def verify(self, signer: bytes, signed: bytes, signature: bytes) -> str | None:
         """For which domain a signer speaks; None: it has not signed this, or speaks for nobody."""
-        if not self._issued(signer) or not signed_by(signer, signed, signature):
+        if not self.issued(signer) or not signed_by(signer, signed, signature):
             return None
         name = common_name(signer)
         domains = self._node.realm.rules.domains
         return next((domain for domain, known in domains.items() if name in known.nodes), None)
 
-    def _issued(self, data: bytes) -> bool:
-        """Whether a certificate counts now."""
+    def issued(self, data: bytes) -> bool:
+        """Whether a certificate is of an authority that links trust, and counts now."""
         try:
             certificate = x509.load_der_x509_certificate(data)
         except ValueError:

@@ -11,7 +11,8 @@ from tidegate import __version__
 from tidegate.net.control_socket import Command
 from tidegate.policy import Demand
 from tidegate.scope import Scope
-from tidegate.session import Link, Site, Subject
+from tidegate.scope.subjects import service_subject
+from tidegate.session import Link, Site
 from tidegate.session.usage import NAMES, Accounts
 
 if TYPE_CHECKING:
@@ -134,15 +135,4 @@ class Publisher:
 
     def _link(self) -> Link:
         """A link inside the node, which has the highest level that there is and demands nothing of others."""
-        scope, rules = self.scope, self.scope.gate.rules
-        subject = Subject(
-            kind="service",
-            client="sys",
-            user=None,
-            scope=scope.name,
-            node=scope.node,
-            domain=rules.domain,
-            level=rules.levels.highest,
-            facts=rules.levels.facts,
-        )
-        return Link(subject, True, "in", Demand())  # what is implied is for clients
+        return Link(service_subject(self.scope, "sys"), True, "in", Demand())  # what is implied is for clients

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
+from tidegate.policy.vouching import Vouched
 from tidegate.predicate import Function, Predicate, PredicateFailed, Ranking, compile
 
 NONE: Final = "none"
@@ -47,6 +48,8 @@ class Transport:
     trusted: bool = False
     degraded: bool = False
     """It is not on the trust list: whatever certificate it showed names nobody."""
+    vouched: Vouched | None = None
+    """It is not on the trust list, and a neighbour vouches for its certificate."""
 
     @classmethod
     def over_http(cls, listener: str, address: str, level: str) -> Transport:

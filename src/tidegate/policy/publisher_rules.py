@@ -455,17 +455,12 @@ class ActiveRules:
         reads: frozenset[str] = frozenset().union(*(each.when.reads for each in active_rules if each.when is not None))
         self.paths: Paths = paths_below("p", reads)
 
-    def about(self, topic: str, published: str) -> list[ActiveRule]:
-        """Those that speak of a message that is delivered under `topic` and was published under `published`.
+    def about(self, published: str) -> list[ActiveRule]:
+        """Those that speak of a message that was published under `published`.
 
-        A link or a monitor may have changed the topic. A rule is about the one that its publisher chose; what is
-        denied under either is denied.
+        A link or a monitor may have changed the topic: a rule is about the one that its publisher chose.
         """
-        return [
-            each
-            for each in self.rules
-            if topics.matches(each.topic, published) or (not each.allows and topics.matches(each.topic, topic))
-        ]
+        return [each for each in self.rules if topics.matches(each.topic, published)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Subject:
     identity: str = ""  # the id of the user or client of the directory that it is; empty: it is none of them
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     capability: Capability | None = None  # what it came with, and may do at most
+    foreign: tuple[str, int] | None = None  # of a user of another domain: their id there, the number of preferences
     bridge: bool = False  # a broker that bridges, which says under its own name whether it is there
 
     @property

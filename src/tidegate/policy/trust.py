@@ -108,13 +108,22 @@ def fingerprint(der: bytes) -> str:
 class Trust:
     """A node's list, and what happens to those who are not on it."""
 
-    def __init__(self, by: By, accept: Iterable[str], otherwise: Otherwise = Otherwise.CLOSE) -> None:
+    def __init__(
+        self, by: By, accept: Iterable[str], otherwise: Otherwise = Otherwise.CLOSE, *, vouch: float | None = None
+    ) -> None:
+        """`vouch`: trusted neighbours are asked about others, and their word counts for so many seconds; None: they are
+        not."""
         self.by = by
         self.otherwise = otherwise
+        self.vouch = vouch
         self._entries: dict[Subject | str, str] = {}
         for text in accept:
             key = _subject(text) if by is By.SUBJECT else certificate_fingerprint(text)
             self._entries[key] = text
+
+    @property
+    def asks(self) -> bool:
+        return self.vouch is not None
 
     def judge(self, der: bytes | None) -> Trusted | Degraded | Close:
         """What becomes of a TLS peer that showed this certificate, verified; None if it showed none."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.policy.capability import Capability
+from tidegate.policy.vouching import Vouched
 from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 
@@ -38,6 +39,7 @@ class Identity:
     capability: Capability | None = None  # what it came with
     scopes: tuple[str, ...] = ()  # it may connect to these only; none: to all
     id: str = ""  # of the user or client of the directory that it is
+    vouched: Vouched | None = None  # it is somebody of another domain, by the word of a neighbour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,10 @@ class CredentialExpiry:
         """Those who are connected with this capability."""
         return list(self._holders.get(id, ()))
 
+    def shown(self) -> list[Session]:
+        """Those who are connected with a certificate or a capability."""
+        return list(self._watched)
+
     def _left(self, session: Session) -> tuple[float, str]:
         """In how many seconds the first of what it came with ends, and what that is."""
         both = (("capability", session.subject.capability), ("certificate", session.certificate))

@@ -25,7 +25,8 @@ from tidegate.gate.gate import RESERVED
 from tidegate.keys import key_id
 from tidegate.policy.demands import RELAXED
 from tidegate.scope.protection import GONE
-from tidegate.session import Context, Link, Message, Origin, Session, Subject
+from tidegate.scope.subjects import service_subject
+from tidegate.session import Context, Link, Message, Origin, Session
 from tidegate.topics import valid_topic
 from tidegate.wire import Properties
 
@@ -95,16 +96,7 @@ class Deriving:
         self.scope = scope
         self.rules = rules
         self._scores = scores
-        self.subject = Subject(
-            kind="service",
-            client=service,
-            user=None,
-            scope=scope.name,
-            node=scope.node,
-            domain=rules.domain,
-            level=rules.levels.highest,
-            facts=rules.levels.facts,
-        )
+        self.subject = service_subject(scope, service)
         types = rules.brokering.types(self.subject)
         self.inward = Link(self.subject, True, types.inward)
         # it takes what there is: with `levels.implied` it would demand that everything came from inside the node

@@ -17,6 +17,7 @@ import orjson
 
 from tidegate.bounded import Bounded
 from tidegate.errors import MalformedPacket, StoreError
+from tidegate.gate import Lane
 from tidegate.policy.preference_sets import (
     UNNUMBERED,
     ForeignPreferences,
@@ -29,7 +30,7 @@ from tidegate.policy.preference_sets import (
     verified,
 )
 from tidegate.predicate import Predicate
-from tidegate.session import Site
+from tidegate.session import Session, Site
 from tidegate.session.packet_costs import CONDITION, SIGNATURE
 from tidegate.wire import cbor
 
@@ -58,6 +59,8 @@ class ForeignOwners:
         self._far: dict[str, str] = {}  # scopes behind links: the ids of their nodes
         self._asked: set[Key] = set()  # since the last revision
         self._revision = 0
+        self._present: set[Session] = set()  # of people of other domains who are here; looked through when it doubles
+        self._most_present = 100
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -153,10 +156,32 @@ class ForeignOwners:
         if not self._asked.isdisjoint((*gone, *others)):
             self._renew()
 
+    def came(self, session: Session) -> None:
+        """Somebody of another domain has connected here: their sets decide what they publish, too."""
+        self._present.add(session)
+        if len(self._present) > self._most_present:
+            self._present = {each for each in self._present if self._is_here(each)}
+            self._most_present = 2 * len(self._present) + 100
+
+    def _is_here(self, session: Session) -> bool:
+        scope = self._scopes.get(session.home)
+        return scope is not None and scope.sessions.get((session.principal, session.client)) is session
+
     def _renew(self) -> None:
         self._asked.clear()
         self._revision += 1
-        for scope in self._scopes.values():
+        lanes: dict[str, set[Lane]] = {}
+        for session in list(self._present):
+            connection, scope = session.connection, self._scopes.get(session.home)
+            if connection is not None and scope is not None:
+                gate, lane = scope.entrance.gate, connection.reader.lane
+                if isinstance(lane, Lane) and lane.version == gate.version:
+                    lanes.setdefault(scope.entrance.name, set()).add(lane)
+                connection.reader.lane = gate.nowhere
+        for name, scope in self._scopes.items():
+            if name in lanes:
+                scope.gate.cache.abandon(lanes[name])
+                self.site.unfinished.append(scope.gate.cache.tidy)
             scope.gate.cache.renew()
             scope.sweep()
 

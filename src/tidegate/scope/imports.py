@@ -48,6 +48,7 @@ class LinkImports:
         self._statics = static_cache(STATICS)
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
+        self._renewed = 0  # so often
         self.seen_ids = scope.seen_ids.share(name, scope.site.store)
 
     def opened(self, connection: Connection, packet: Publish) -> Imported | Deny | None:
@@ -149,6 +150,30 @@ class LinkImports:
             id.output,
         )
 
+    def alike(
+        self, other: Message, origin: bytes, number: int, output: int, published: float, payload: bytes
+    ) -> Message | None:
+        """A QoS 1 message that differs from another one in nothing but these; None: to be looked at more closely."""
+        # hot: two look-ups
+        known, wall = self._origins.get(origin), self.scope.site.wall
+        if known is None or known.node != other.origin.node or published > wall + AHEAD:
+            return None
+        message = Message(
+            other.topic,
+            payload,
+            1,
+            False,
+            published,
+            known,
+            number,
+            other.context,
+            other.link,
+            other.properties,
+            None,
+            output,
+        )
+        return None if self._id(message) in self.scope.seen_ids else message
+
     def _renamed(self, before: str, id: Id) -> bool:
         """Whether a retained message is here under another name, which the link gave it before the rules changed; it
         goes from there, and is taken as if it had not been here."""
@@ -161,8 +186,8 @@ class LinkImports:
         return True
 
     @property
-    def epoch(self) -> int:
-        return self.scope.gate.cache.epoch
+    def epoch(self) -> tuple[int, int]:
+        return self.scope.gate.cache.epoch, self._renewed
 
     def told(self, packet: Publish) -> bool:
         """Whether it is for this node itself, which has taken note of it."""
@@ -182,6 +207,11 @@ class LinkImports:
         except MalformedPacket:
             return False  # which is said when it is opened
         return any(self._id(each)[1:] == (id.origin, id.number, id.output) for each in messages)
+
+    def gone(self, message: Message) -> None:
+        """A retained message is not there any more. If it comes again, as under another name when both ends have
+        changed their shares, one after the other, it is taken."""
+        self.scope.seen_ids.forget(self._id(message))
 
     def settled(self, message: Message, published: bool) -> None:
         """A QoS 2 message that was released has been published, or refused."""
@@ -214,6 +244,7 @@ class LinkImports:
     def renew(self) -> None:
         """There is another connection, or there are other rules: what was believed over the last one is asked again."""
         self._contexts.clear()
+        self._renewed += 1
 
     def _not_spoken_for(self, domains: set[str], static: Static, node: str) -> str:
         """Why the other node may not say this, of its publisher and of those of all that it was made from; empty: it
@@ -226,9 +257,8 @@ class LinkImports:
         return f"of the domain {', '.join(f'{domain[:100]!r}' for domain in strange)}" if strange else ""
 
     def _id(self, message: Message) -> Id:
-        origin = bytes.fromhex(message.origin.node) + message.origin.boot.to_bytes(6, "big")
         domain = self.scope.gate.attributes.context(message).subject.domain
-        return domain, origin, message.number, message.output
+        return domain, message.origin.key, message.number, message.output
 
     def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
         before = link.before(packet.topic)

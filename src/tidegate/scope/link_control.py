@@ -5,7 +5,7 @@
   the other node has been given, who may have changed theirs while there was no connection. The store knows them.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
-- Rules of publishers: see `spreading_rules`.
+- Rules of publishers, and who knows a certificate: see `spreading_rules` and `certificate_requests`.
 - Questions and answers: see `link_questions`.
 - Which connection carries: see `standby_connections`.
 """
@@ -20,7 +20,9 @@ import orjson
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
+from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
+from tidegate.scope.spreading_rules import RULES
 from tidegate.session import Context, Message
 from tidegate.wire import V5, Publish, encode
 
@@ -32,13 +34,12 @@ PREFIX: Final = "$tidegate/link/"
 PREFERENCES: Final = f"{PREFIX}preferences"
 RETAINED: Final = f"{PREFIX}retained"
 DEFAULT: Final = f"{PREFIX}default"
-RULES: Final = f"{PREFIX}rules"
 TOLD: Final = 100_000  # owners of whom it is known that the other node has messages
 ROOM: Final = "told"
 """In the store: link, domain and owner as JSON."""
 REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
 _ENTRY: Final = 100  # bytes of a topic beside its text
-ROOM_BESIDE: Final = 64  # bytes of a control packet beside what it says
+ROOM_BESIDE: Final = 100  # bytes of a control packet beside what it says
 PIECE: Final = 200  # retained messages, or owners, looked at in one go
 
 
@@ -152,10 +153,10 @@ class LinkControl:
         self._send(RETAINED, b"")
         return False
 
-    def tell_rules(self, data: bytes) -> None:
-        """What a publisher says of its messages."""
+    def tell(self, topic: str, data: bytes) -> None:
+        """Something that the other node may hear or not: what is too large for it is not sent."""
         if not self.end.session.maximum or len(data) + ROOM_BESIDE <= self.end.session.maximum:
-            self._send(RULES, data)
+            self._send(topic, data)
 
     def _send(self, topic: str, payload: bytes) -> None:
         session = self.end.session
@@ -174,6 +175,8 @@ class LinkControl:
                 self.end.site.unfinished.append(self._forgotten(repeated).__next__)
         elif topic == RULES:
             self.links.spreading.take(self.end, payload)
+        elif topic in CERTIFICATES:
+            self.links.certificates.take(self.end, topic, payload)
         elif topic == QUESTION:
             self.questions.take_question(payload)
         elif topic == ANSWER:
@@ -222,4 +225,5 @@ class LinkControl:
         for message in gone:
             if scope.retained.get(message.topic) is message:
                 scope.retained.drop(message.topic)
+                self.end.plans.gone(message)
         yield False

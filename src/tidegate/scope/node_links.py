@@ -26,6 +26,7 @@ from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
@@ -47,6 +48,7 @@ from tidegate.session import (
 )
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
+from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
     NONE,
@@ -72,6 +74,9 @@ if TYPE_CHECKING:
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
 VERSION: Final = "1"
+BUNDLES: Final = "tidegate-link-bundles"
+BUNDLES_VERSION: Final = "1"
+"""And another one of a node that takes several QoS 0 messages in one envelope."""
 _NODE: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -271,7 +276,7 @@ class LinkEnd:
             properties=Properties(
                 session_expiry_interval=NEVER,
                 receive_maximum=limits.receive_maximum,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
 
@@ -314,7 +319,7 @@ class LinkEnd:
                 receive_maximum=limits.receive_maximum,
                 maximum_packet_size=connection.reader.max_packet,
                 server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
-                user_properties=((GREETING, self._greeting.text),),
+                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
             ),
         )
         self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
@@ -337,6 +342,7 @@ class LinkEnd:
         publishing = LinkPublishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
+        session.bundling = _takes_bundles(terms)
         session.attach(
             connection,
             version=V5,
@@ -363,6 +369,7 @@ class LinkEnd:
         if session.connection is connection:
             self.control.tell_again()
             self.links.spreading.tell_all(self)
+            self.links.certificates.opened(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -411,6 +418,7 @@ class NodeLinks:
         self._scopes = scopes
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.certificates = CertificateRequests(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -443,11 +451,14 @@ class NodeLinks:
                 end.session.save()
         for scope in self._scopes.values():
             scope.node_links = self
+        self.certificates.review()
         for changed in self.on_change:
             changed()
 
-    def begin(self) -> None:
-        """What the store kept is restored: from now on what is owed over a link is kept there."""
+    def begin(self, records: Mapping[str, Mapping[str, bytes]] = MappingProxyType({})) -> None:
+        """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
+        self.restore_ids(records.get(SEEN, {}))
+        self.restore_told(records.get(TOLD, {}))
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
@@ -486,8 +497,8 @@ class NodeLinks:
             if end is not None:
                 end.plans.seen_ids.restore(ids)
             else:  # the link is gone
-                for slot in ids:
-                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {slot}", None)
+                for place in ids:
+                    next(iter(self._scopes.values())).site.store.keep(SEEN, f"{name} {place}", None)
 
     def restore_told(self, records: Iterable[str]) -> None:
         """Of which owners other nodes have been given messages, as the store kept it."""
@@ -511,6 +522,12 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
+
+
+def _takes_bundles(terms: Properties) -> bool:
+    """Whether the other node takes several QoS 0 messages in one envelope."""
+    room = terms.maximum_packet_size
+    return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
 
 
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:

@@ -371,7 +371,7 @@ class Path:
         stored = plan.durable or message.retain or plan.monitored
         if (stored and site.store.refusing) or (plan.ingested and site.journal.refusing):
             return True
-        return any(link.refuses(message) for link in plan.refusing)
+        return bool(plan.refusing) and any(link.refuses(message) for link in plan.refusing)
 
     def _control(self, message: Message, source: Session | None) -> int:
         """A message for the node itself: publisher rules have been taken, a request for a key is answered."""

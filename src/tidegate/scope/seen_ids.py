@@ -1,16 +1,21 @@
 """The ids of QoS 1 and 2 messages that came over links from other nodes, so that none of them is taken twice.
 
 - An id belongs to the domain of its publisher: who does not speak for that domain cannot use up its ids.
-- Each link has a share of its own, written in a circle: no neighbour makes the node forget what came over another link.
-  What a sender has not seen acknowledged it sends again before anything new, and that is less than a share.
+- Each link has a share of its own, and forgets the oldest of it: no neighbour makes the node forget what came over
+  another link. What a sender has not seen acknowledged it sends again before anything new, and that is less than a
+  share.
 - An id is noted in the same turn as what becomes of the message, so both are in the store with one commit: after a
-  crash either both are there, and the message is not taken again, or neither is.
+  crash either both are there, and the message is not taken again, or neither is. All that come before that commit are
+  one record: to write each by itself would cost as much as the message.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from tidegate.errors import StoreError
@@ -18,9 +23,15 @@ from tidegate.session import Message, Store
 
 MOST: Final = 50_000
 """Ids of one link. A connection has up to 65,535 identifiers, of which `receive_maximum` (1000) are in use."""
+LONGEST: Final = 500
+"""Ids of one record."""
+PARTS: Final = 10
+"""A share has at least so many records, so that it does not forget too much at once."""
 ROOM: Final = "seen"
-"""In the store: `LINK SLOT`."""
-_HEAD: Final = Struct(">Q14sQQ")
+"""In the store: `LINK bNUMBER`, and `LINK SLOT` as earlier versions wrote it, with one id each."""
+_ID: Final = Struct(">14sQQH")
+"""Node and boot, number, output, length of the domain, which follows."""
+_OLD: Final = Struct(">Q14sQQ")
 """Position, node and boot, number, output; the domain follows."""
 
 Id = tuple[str, bytes, int, int]
@@ -59,6 +70,17 @@ class SeenIds:
         return True
 
 
+@dataclass(slots=True)
+class _Record:
+    """Some ids that have come one after the other."""
+
+    key: str
+    ids: list[Id] = field(default_factory=list)
+    data: bytearray = field(default_factory=bytearray)
+    """What the store keeps of it. The batch that holds it grows with it until it is handed over."""
+    batch: int = -1
+
+
 class Share:
     """What one link has brought."""
 
@@ -66,48 +88,87 @@ class Share:
         self._link = link
         self._store = store
         self._ids = ids
-        self._circle: dict[int, Id] = {}  # by slot
-        self._next = 0
+        self._records: deque[_Record] = deque()  # the oldest first
+        self._open: _Record | None = None  # the last one, while it takes more
+        self._count = 0  # of all their ids
+        self._number = 0  # of the last record
 
     def add(self, id: Id) -> None:
         """The message has been taken."""
         # hot: once per QoS 1 or 2 message
         if id in self._ids:
             return
-        position = self._next
-        self._next = position + 1
-        slot = position % MOST
-        oldest = self._circle.get(slot)
-        if oldest is not None:
-            self._ids.discard(oldest)
-        self._circle[slot] = id
-        self._ids.add(id)
+        record = self._open
+        if record is None or record.batch != self._store.sequence or len(record.ids) >= min(LONGEST, MOST // PARTS):
+            record = self._begin()
         domain, origin, number, output = id
-        record = _HEAD.pack(position, origin, number, output) + domain.encode()
-        self._store.keep(ROOM, f"{self._link} {slot}", record, urgent=False)
+        name = domain.encode()
+        record.data += _ID.pack(origin, number, output, len(name)) + name
+        record.ids.append(id)
+        self._ids.add(id)
+        self._count += 1
+        if self._count > MOST:
+            self._drop(self._records.popleft())
 
-    def restore(self, records: Mapping[int, bytes]) -> None:
-        """What the store kept, by slot."""
-        found = sorted((_HEAD.unpack_from(record), record[_HEAD.size :].decode()) for record in records.values())
-        for (position, *id), domain in found:
-            self._circle[position % MOST] = one = (domain, *id)
-            self._ids.add(one)
-            self._next = position + 1
+    def _begin(self) -> _Record:
+        """A record of what comes in this batch."""
+        self._number += 1
+        record = self._open = _Record(f"{self._link} b{self._number}", batch=self._store.sequence)
+        self._records.append(record)
+        self._store.keep(ROOM, record.key, record.data, urgent=False)
+        return record
+
+    def _drop(self, record: _Record) -> None:
+        self._ids.difference_update(record.ids)
+        self._count -= len(record.ids)
+        self._store.keep(ROOM, record.key, None, urgent=False)
+
+    def restore(self, records: Mapping[str, bytes]) -> None:
+        """What the store kept, by what stands behind the link in its key."""
+        old, blocks = [], []
+        for name, data in records.items():
+            key = f"{self._link} {name}"
+            if name.startswith("b"):
+                blocks.append((int(name[1:]), _Record(key, list(_ids_in(data)))))
+            else:
+                position, *id = _OLD.unpack_from(data)
+                old.append((position, _Record(key, [(data[_OLD.size :].decode(), *id)])))
+        for _, record in (*sorted(old, key=_place), *sorted(blocks, key=_place)):
+            self._records.append(record)
+            self._ids.update(record.ids)
+            self._count += len(record.ids)
+        self._number = max((number for number, _ in blocks), default=0)
 
     def end(self) -> None:
         """The link is gone."""
-        for slot, id in self._circle.items():
-            self._ids.discard(id)
-            self._store.keep(ROOM, f"{self._link} {slot}", None)
-        self._circle.clear()
+        while self._records:
+            self._drop(self._records.popleft())
+        self._open = None
 
 
-def by_link(records: Mapping[str, bytes]) -> Iterator[tuple[str, dict[int, bytes]]]:
+def _place(entry: tuple[int, _Record]) -> int:
+    return entry[0]
+
+
+def _ids_in(data: bytes) -> Iterator[Id]:
+    """The ids of one record."""
+    at = 0
+    while at < len(data):
+        origin, number, output, length = _ID.unpack_from(data, at)
+        at += _ID.size + length
+        yield data[at - length : at].decode(), origin, number, output
+
+
+def by_link(records: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """The records of the store, by the link that they came over."""
-    links: dict[str, dict[int, bytes]] = {}
+    links: dict[str, dict[str, bytes]] = {}
     for key, record in records.items():
-        link, _, slot = key.rpartition(" ")
-        if not slot.isdecimal() or len(record) < _HEAD.size:
-            raise StoreError(f"the id {key!r} of a message cannot be read. Remedy: restore a backup.")
-        links.setdefault(link, {})[int(slot)] = record
+        link, _, name = key.rpartition(" ")
+        try:
+            known = list(_ids_in(record)) if name[:1] == "b" else [_OLD.unpack_from(record)]
+        except (StructError, UnicodeDecodeError):
+            known = []
+        if not name.removeprefix("b").isdecimal() or not known:
+            raise StoreError(f"the record {key!r} of ids of messages cannot be read. Remedy: restore a backup.")
+        links.setdefault(link, {})[name] = record
     yield from links.items()

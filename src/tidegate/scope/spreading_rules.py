@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidegate.scope.node_links import LinkEnd, NodeLinks
     from tidegate.scope.stored_publisher_rules import Publishers
 
+RULES: Final = "$tidegate/link/rules"
 SHARE: Final = 2_000  # rules, and publishers, of one neighbour
 PIECE: Final = 50  # publishers whose rules are told in one go
 
@@ -70,7 +71,7 @@ class SpreadingRules:
             beliefs = {name: plain for name, domain in rules.domains.items() if (plain := domain.plain)}
         found = travelling(key, book, rules.domain, beliefs)
         if found is not None:
-            end.control.tell_rules(found.encode(self._publishers.now))
+            end.control.tell(RULES, found.encode(self._publishers.now))
 
     # -- heard -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Who a session's client is: its subject under the rules in force, and whether it may be connected here."""
+"""Who a session's client is: its subject under the rules in force, and whether it may be connected here; and who a
+service of this node is."""
 
 from __future__ import annotations
 
@@ -11,6 +12,21 @@ from tidegate.session import Link, LinkSession, Session, Subject
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
+
+
+def service_subject(scope: Scope, name: str) -> Subject:
+    """A service of this node in a scope: it acts inside, at the highest level and with all facts."""
+    rules = scope.gate.rules
+    return Subject(
+        kind="service",
+        client=name,
+        user=None,
+        scope=scope.name,
+        node=scope.node,
+        domain=rules.domain,
+        level=rules.levels.highest,
+        facts=rules.levels.facts,
+    )
 
 
 class Subjects:
@@ -28,7 +44,7 @@ class Subjects:
             user=identity.user,
             scope=self.scope.name,
             node=self.scope.node,
-            domain=self.scope.gate.rules.domain,
+            domain=self.scope.gate.rules.domain if identity.vouched is None else identity.vouched.domain,
             level=identity.level,
             facts=identity.facts,
             address=address,
@@ -43,6 +59,7 @@ class Subjects:
             capability=identity.capability,
             identity=identity.id,
             bridge=bridge,
+            foreign=None if identity.vouched is None else identity.vouched.owner,
         )
 
     def identify(self, session: Session, subject: Subject, demand: Demand | None) -> None:
@@ -53,6 +70,8 @@ class Subjects:
         session.identify(subject, demand, context.encode(), types, self.scope.entrance.name)
         session.generation = self.site.generation
         self.scope.publishers.came(session, old)
+        if subject.foreign is not None and self.scope.node_links is not None:
+            self.scope.node_links.owners.foreign.came(session)
         self.scope.path.monitoring.states.attach(session)
 
     def objection(self, identity: Identity, subject: Subject) -> str:

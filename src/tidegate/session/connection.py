@@ -113,7 +113,7 @@ class Connection:
         self.address = address
         self.certificate = certificate
 
-    def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes], tuple[int, int]]) -> None:
+    def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes, int], tuple[int, int]]) -> None:
         """What it publishes is taken in another way: it is that of a link, and not of a client.
 
         `ahead` takes what needs no decision (`Reader.ahead`).

@@ -6,10 +6,18 @@ it receives. Both have the same subject.
 
 from __future__ import annotations
 
+from typing import Final
+
+from tidegate.bounded import Weighed
 from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.demands import RELAXED
 from tidegate.policy.scopes import ScopeLink
+
+TOPICS: Final = 10_000
+"""Topics whose names at the other end are kept for one link,"""
+TOPIC_BYTES: Final = 2**20
+"""and what they have together."""
 
 
 class Link:
@@ -83,19 +91,28 @@ class ScopeLinkEnd(Link):
 class NodeLinkEnd(ScopeLinkEnd):
     """The end on this node of a link to a scope of another one (not `inward`), or from it."""
 
-    __slots__ = ("far", "link")
+    __slots__ = ("_before", "_qos", "far", "link")
 
     def __init__(self, subject: Subject, inward: bool, link: ScopeLink | None, far: str) -> None:
         super().__init__(subject, inward, PLAIN.inward if link is None else link.type, RELAXED)
         self.link = link  # what crosses; None: nothing
         self.far = far  # as messages' paths name the scope there; empty while its node is not known
+        # by topic: to ask each share takes as long as the message itself
+        self._before: Weighed[str, str | None] = Weighed(TOPICS, TOPIC_BYTES, len, self._named_before)
+        self._qos: Weighed[str, int] = Weighed(TOPICS, TOPIC_BYTES, len, self._highest_qos)
 
     def before(self, topic: str) -> str | None:
         """What a topic behind this link is called before it; None if it does not cross."""
-        return None if self.link is None else self.link.before(topic)
+        return self._before[topic]
 
     def qos(self, topic: str) -> int:
         """With which QoS at most something that is called so before it crosses."""
+        return self._qos[topic]
+
+    def _named_before(self, topic: str) -> str | None:
+        return None if self.link is None else self.link.before(topic)
+
+    def _highest_qos(self, topic: str) -> int:
         crossed = None if self.link is None else self.link.crossing(topic)
         return 0 if crossed is None else crossed[1]
 

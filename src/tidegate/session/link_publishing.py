@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from tidegate.bounded import Weighed
@@ -11,14 +12,17 @@ from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.connection import Connection
 from tidegate.session.host import Events, Lane, Refusal, Route
 from tidegate.session.message import Message
+from tidegate.session.packet_costs import STALLED
+from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Publishing
-from tidegate.session.reencoding import cross
-from tidegate.wire import Publish, Reason, Type, encode_varint
-from tidegate.wire.envelope import plain_at
+from tidegate.session.reencoding import cross, pass_on
+from tidegate.wire import NONE, Publish, Reason, Type, encode_varint
+from tidegate.wire.envelope import BUNDLED, bundled_at, dynamic_at, is_bundle, plain_at, single
 
 KNOWN: Final = 10_000  # static parts and topics of one connection
 KNOWN_BYTES: Final = 8 * 2**20  # and what they have together
 STRETCH: Final = 256 * 1024  # bytes that are taken at once: what a socket brings; the rest takes the general path
+QOS_1: Final = 0x32  # PUBLISH, neither DUP nor retained
 
 REPEATED: Final = Reason.PACKET_IDENTIFIER_IN_USE
 """What the other node is told in PUBREC of a message that has been here: it lets go of it."""
@@ -34,6 +38,17 @@ class Imported:
     """Where the route stays as long as it holds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What QoS 1 messages of one static part and topic have in common."""
+
+    lane: Lane
+    name: bytes
+    """Of their route there."""
+    message: Message
+    """One of them, without its payload."""
+
+
 class Importer(Protocol):
     """Opens what comes over a link (scope.imports)."""
 
@@ -41,9 +56,15 @@ class Importer(Protocol):
         """A message and its plan, or why it is refused; None: it has been here, or comes back."""
         ...
 
+    def alike(
+        self, other: Message, origin: bytes, number: int, output: int, published: float, payload: bytes
+    ) -> Message | None:
+        """A QoS 1 message that differs from another one in nothing but these; None: to be looked at more closely."""
+        ...
+
     @property
-    def epoch(self) -> int:
-        """Another number: what was found before has to be looked up anew."""
+    def epoch(self) -> object:
+        """Another value: what was found before has to be looked up anew."""
         ...
 
     def told(self, packet: Publish) -> bool:
@@ -66,7 +87,7 @@ class Importer(Protocol):
 class LinkPublishing(Publishing):
     """What one connection of a link publishes, until it is acknowledged."""
 
-    __slots__ = ("_epoch", "_known", "_refusal", "importer")
+    __slots__ = ("_alike", "_epoch", "_known", "_refusal", "importer")
 
     def __init__(self, connection: Connection, importer: Importer) -> None:
         super().__init__(connection)
@@ -76,21 +97,30 @@ class LinkPublishing(Publishing):
             KNOWN, KNOWN_BYTES, lambda key: len(key[0]) + len(key[1])
         )
         """By static part and topic: the lane of such messages, and the name of their route there."""
+        self._alike: Weighed[tuple[bytes, bytes], Alike] = Weighed(
+            KNOWN, KNOWN_BYTES, lambda key: len(key[0]) + len(key[1])
+        )
+        """The same of QoS 1 messages, with what they have in common."""
         self._epoch = importer.epoch
 
-    def read_ahead(self, data: bytes) -> tuple[int, int]:
-        """Takes QoS 0 messages that need nothing but a look-up, up to the first packet that is anything else.
+    def read_ahead(self, data: bytes, room: int) -> tuple[int, int]:
+        """Takes messages that need nothing but a look-up, up to the first packet that is anything else: QoS 0, and
+        QoS 1 as long as less than `room` has been spent in this turn.
 
         How many bytes and how many messages that was.
         """
         # hot: two look-ups and one append per target
-        known, dirty, limit = self._known, self.site.dirty, self.connection.reader.max_packet
+        known, site, limit = self._known, self.site, self.connection.reader.max_packet
+        dirty = site.dirty
+        if self.connection.reader.has_to_rest():
+            room = -1
         if self._epoch != self.importer.epoch:
             self._epoch = self.importer.epoch
             known.clear()
+            self._alike.clear()
         pos = taken = 0
         end = min(len(data), STRETCH)
-        while pos + 4 < end and data[pos] == 0x30:
+        while pos + 4 < end and ((first := data[pos]) == 0x30 or first == QOS_1):
             length = data[pos + 1]
             start = pos + 2
             if length > 127:
@@ -100,10 +130,29 @@ class LinkPublishing(Publishing):
                 start = pos + 3
             stop = start + length
             after = start + 2 + (data[start] << 8 | data[start + 1])
-            if stop > len(data) or stop - pos > limit or after >= stop or data[after]:
+            if stop > len(data) or stop - pos > limit:
+                break
+            if first == QOS_1:
+                if site.effort > room or after + 2 >= stop or not self._take_alike(data, start, after, stop):
+                    break
+                taken += 1
+                pos = stop
+                if self.stalled or self.connection.phase is not OPEN:
+                    self.connection.reader.need = STALLED
+                    site.publishes += taken
+                    site.read += pos
+                    return pos, taken
+                continue
+            if after >= stop or data[after]:
                 break
             edge, body = plain_at(data, after + 1)
-            if not edge or body > stop:
+            payloads: Sequence[bytes] | None = None
+            if not edge:
+                edge, body = plain_at(data, after + 1, BUNDLED)
+                if not edge or body > stop:
+                    break
+                payloads = bundled_at(data, edge, stop)
+            elif body > stop:
                 break
             name = data[start:after]
             found = known.get((data[after + 1 : edge], name))
@@ -115,6 +164,12 @@ class LinkPublishing(Publishing):
                 break
             if route.guarded and not route.calm(self.session):
                 break
+            if payloads is not None:
+                pass_on(self.connection, route, name, payloads)
+                route.passed += len(payloads)
+                taken += len(payloads)
+                pos = stop
+                continue
             payload = data[body:stop]
             if fast:
                 packet = b"0%b%b\0%b" % (encode_varint(len(name) + 1 + len(payload)), name, payload)
@@ -130,6 +185,28 @@ class LinkPublishing(Publishing):
             pos = stop
         return pos, taken
 
+    def _take_alike(self, data: bytes, start: int, after: int, stop: int) -> bool:
+        """Takes a QoS 1 message whose topic ends at `after`, if it is like an earlier one; whether it is."""
+        # hot: two look-ups, and what every QoS 1 message takes
+        body = after + 3
+        edge, behind = plain_at(data, body, 1)
+        pid = data[after] << 8 | data[after + 1]
+        if not edge or behind > stop or data[body - 1] or not pid:
+            return False
+        alike = self._alike.get((data[body:edge], data[start:after]))
+        id = None if alike is None else dynamic_at(data, edge)
+        if alike is None or id is None:
+            return False
+        route = alike.lane.plans.get(alike.name)  # none after a change
+        message = None if route is None else self.importer.alike(alike.message, *id, data[behind:stop])
+        if route is None or message is None:
+            return False
+        self._refusal = None
+        self.take(route, b"", 1, False, pid, NONE, None, message=message)
+        if self._refusal is None or self._refusal.suppressed:
+            self._taken(message)
+        return True
+
     def publish(self, packet: Publish) -> None:
         if packet.properties.topic_alias is not None or packet.properties.subscription_identifiers:
             raise ProtocolError("neither topic aliases nor subscription identifiers go over a link")
@@ -138,15 +215,14 @@ class LinkPublishing(Publishing):
         qos, pid = packet.qos, packet.packet_id
         if qos == 2 and self._resent(packet):
             return
+        if not qos and is_bundle(packet.payload):
+            self._publish_each(packet)
+            return
         imported = self.importer.opened(self.connection, packet)
         if isinstance(imported, Imported):
             message = imported.message
-            if imported.lane is not None and not qos and imported.route.fast is not None:
-                edge, _ = plain_at(packet.payload, 0)
-                name = packet.topic.encode()
-                if edge:
-                    key = packet.payload[:edge], len(name).to_bytes(2, "big") + name
-                    self._known[key] = imported.lane, name
+            if imported.lane is not None and qos < 2 and not packet.retain and packet.properties is NONE:
+                self._remember(packet, imported, imported.lane)
             self._refusal = None
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
             if qos == 1 and (self._refusal is None or self._refusal.suppressed):
@@ -157,6 +233,33 @@ class LinkPublishing(Publishing):
             # whoever sends it is done with it: 0x10, or PUBREC with a reason, ends the exchange
             type = Type.PUBACK if qos == 1 else Type.PUBREC
             self._acknowledge(type, pid, Reason.NO_MATCHING_SUBSCRIBERS if qos == 1 else REPEATED, wait=False)
+
+    def _publish_each(self, packet: Publish) -> None:
+        """Several messages in one packet that have to be decided one by one."""
+        connection = self.connection
+        count = -1
+        for payload in single(packet.payload):
+            count += 1
+            self.publish(replace(packet, payload=payload))
+            if connection.phase is not OPEN:
+                return
+        self.site.publishes += count
+        connection.throttle(count)
+
+    def _remember(self, packet: Publish, imported: Imported, lane: Lane) -> None:
+        """Those that are like this one take the shorter way."""
+        message = imported.message
+        edge, _ = plain_at(packet.payload, 0, packet.qos)
+        if not edge or message.qos != packet.qos:
+            return
+        name = packet.topic.encode()
+        key = packet.payload[:edge], len(name).to_bytes(2, "big") + name
+        if packet.qos:
+            like = message.copied()
+            like.payload = b""
+            self._alike[key] = Alike(lane, name, like)
+        elif imported.route.fast is not None:
+            self._known[key] = lane, name
 
     def _resent(self, packet: Publish) -> bool:
         """Whether it waits for PUBREL already: it is acknowledged again. Another message under the same identifier says

@@ -22,11 +22,19 @@ OUTPUTS = (1 << OUTPUT_BITS) - 1
 class Origin:
     """Where ids come from: one node and one boot of it."""
 
-    __slots__ = ("boot", "node")
+    __slots__ = ("_key", "boot", "node")
 
     def __init__(self, node: str, boot: int) -> None:
         self.node = node
         self.boot = boot
+        self._key = b""
+
+    @property
+    def key(self) -> bytes:
+        """Node and boot as envelopes have them: the first part of an id."""
+        if not self._key:
+            self._key = bytes.fromhex(self.node) + self.boot.to_bytes(6, "big")
+        return self._key
 
 
 class Waiter(Protocol):

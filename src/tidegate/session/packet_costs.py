@@ -45,6 +45,7 @@ ACKNOWLEDGED: Final = 1  # an acknowledgement in its shortest form
 LARGE: Final = 16 * 1024  # bytes: a packet that is longer is paid for while it comes
 BYTES: Final = 1024  # of it that cost a microsecond
 READ_ON: Final = LONG  # to read on in such a packet when its sender is served: nobody else is in the same stretch
+STALLED: Final = 1 << 40  # bytes that never come: what is left of a chunk is looked at when the journal has caught up
 VISITED: Final = 7  # a message in one of several scopes, apart from its receivers
 TAKEN: Final = 4  # a message on the general path, and 1 for each receiver
 FILTER: Final = 20  # a filter that is subscribed to or unsubscribed from

@@ -1,8 +1,8 @@
 """The reading side of one connection: frames, the handshake, and the packets that a client sends.
 
-`receive` is the hot path (docs/design/hot-path.md). QoS 0 publishes without properties whose route is known are
-passed on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; everything
-else is decoded by `wire` and dispatched. All of them follow the same route.
+`receive` is the hot path (docs/design/hot-path.md). QoS 0 publishes without properties whose route is known are passed
+on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; everything else is
+decoded by `wire` and dispatched. All follow the same route.
 
 Each packet has its price (`packet_costs`). A client that has sent more than a turn has room for is put off: nothing is
 read from it until it is served again. Quick packets are priced by the stretch, not one by one.
@@ -26,6 +26,7 @@ from tidegate.session.packet_costs import (
     LONG,
     QUICK,
     READ_ON,
+    STALLED,
     STRETCH,
     TURN,
     Payer,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
 FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 PUBREL = 0x62
-STALLED = 1 << 40  # bytes that never come: what is left of a chunk is looked at when the journal has caught up
 MAX_CONNECT = 128 * 1024  # bytes of a CONNECT or an AUTH, unless the listener says otherwise
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
 REPEATED_31 = (0x6A, 0x8A, 0xAA)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with DUP, which MQTT 3.1 has there
@@ -116,7 +116,7 @@ class Reader:
         self.unread: bytes | bytearray = b""
         self.need = 0  # how long `unread` has to be before it is worth looking at
         self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
-        self.ahead: Callable[[bytes], tuple[int, int]] | None = None  # takes what a link carries: see `link_publishing`
+        self.ahead: Callable[[bytes, int], tuple[int, int]] | None = None  # of a link: see `link_publishing`
         self.payer = Payer()  # before login, that of its address
         self.head = 0  # bytes of an HTTP request that is not complete, which the shell keeps
         self.held = 0  # bytes of both that count as those of a client that has not logged in
@@ -283,7 +283,9 @@ class Reader:
             share = -1
         twice = share if self.payer.until > site.heavy_after else min(AMPLE, site.effort + LONG)
         acknowledgements = counted = 0
-        pos, publishes = (0, 0) if self.ahead is None else self.ahead(data)
+        pos, publishes = (0, 0) if self.ahead is None else self.ahead(data, share)
+        if publishing.stalled or connection.phase is not OPEN:
+            return pos  # what was taken ahead has led to that
         fast: tuple[Session, ...] | None = None
         last = end - 1 if end - pos <= STRETCH else pos + STRETCH  # a frame that begins before it may be read
         while True:
@@ -440,7 +442,7 @@ class Reader:
     def _affords(self, kind: int, length: int) -> bool:
         """Whether this turn has room for a packet; its price is counted. Else its sender has to wait."""
         site = self.site
-        if site.effort > site.room or self._has_to_rest():
+        if site.effort > site.room or self.has_to_rest():
             self._wait()
             return False
         if not site.may_begin(price(kind, length)):
@@ -458,7 +460,7 @@ class Reader:
         else:
             self._line_up()
 
-    def _has_to_rest(self) -> bool:
+    def has_to_rest(self) -> bool:
         """Whether it takes too large a part of the loop while there are others; those who are served have rested."""
         return not self.site.serving and self.site.rests(self.payer)
 

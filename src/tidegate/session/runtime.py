@@ -119,6 +119,7 @@ class Site:
         "dirty",
         "effort",
         "epoch",
+        "gathered",
         "generation",
         "handshake_bytes",
         "heavy",
@@ -168,6 +169,7 @@ class Site:
         self.counters = Counters()
         self.accounts = Accounts()
         self.dirty: list[Session] = []
+        self.gathered: list[Callable[[], None]] = []  # before the next flush: puts what was gathered for a link into it
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
         self.closing = False  # the node is about to stop: wills wait for its next start
@@ -248,6 +250,10 @@ class Site:
 
     def flush(self) -> None:
         """Writes what sessions have to send, each socket once."""
+        if self.gathered:
+            gathered, self.gathered = self.gathered, []
+            for put in gathered:
+                put()
         dirty = self.dirty
         counters = self.counters
         counters.bytes_received += self.read

@@ -318,6 +318,7 @@ class Session(DeliveryQueue):
 
     def _send_directly(self, delivery: Delivery, shown: Message) -> None:
         """The common case of `_transmit` and `_emit`: nothing to wait for, nothing to measure, no alias."""
+        head, tail = self.parts(shown, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
         inflight = self._inflight
         if inflight is None:
             inflight = self._inflight = {}
@@ -337,7 +338,6 @@ class Session(DeliveryQueue):
         usage.node.queued_bytes += size
         if self.row:
             self.site.store.enqueue(self.row, delivery)
-        head, tail = self.parts(shown, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
         out = self.out
         if not out:
             self.site.dirty.append(self)

@@ -102,8 +102,10 @@ class Store(Protocol):
         """A short text that is found under `key` at the next start, in place of the last one."""
         ...
 
-    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
+    def keep(self, room: str, key: str, value: bytes | bytearray | None, *, urgent: bool = True) -> None:
         """What a room keeps under a key of its own, in place of the last value; None: nothing any more.
+
+        A `bytearray` may grow as long as `sequence` is the same.
 
         `urgent`: somebody may wait for the commit.
         """
@@ -158,7 +160,7 @@ class Volatile:
     def remember(self, key: str, value: str) -> None:
         pass
 
-    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
+    def keep(self, room: str, key: str, value: bytes | bytearray | None, *, urgent: bool = True) -> None:
         pass
 
     def after(self, callback: Callable[..., None], *args: Any) -> None:

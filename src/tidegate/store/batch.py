@@ -59,7 +59,8 @@ class Batch:
     retained: dict[Place, int] = field(default_factory=dict)  # to body
     cleared: set[Place] = field(default_factory=set)  # those that an earlier batch has an entry for
     remembered: dict[str, str] = field(default_factory=dict)
-    records: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # by room and key; None: it goes
+    records: dict[tuple[str, str], bytes | bytearray | None] = field(default_factory=dict)
+    """By room and key; None: it goes."""
     size: int = 0  # bytes of payload in `bodies`
     callbacks: list[Callback] = field(default_factory=list)
 
@@ -320,7 +321,7 @@ class Notes:
 
     # whatever else a room keeps
 
-    def keep(self, room: str, key: str, value: bytes | None, *, urgent: bool = True) -> None:
+    def keep(self, room: str, key: str, value: bytes | bytearray | None, *, urgent: bool = True) -> None:
         self._batch.records[room, key] = value
         if urgent:
             self._hurry()

@@ -8,7 +8,7 @@ they mean in a conversation is known to `session`.
 from __future__ import annotations
 
 from tidegate.wire.decode import decode, level
-from tidegate.wire.encode import encode, encode_publish_parts
+from tidegate.wire.encode import encode, encode_publish_parts, publish_head
 from tidegate.wire.packets import (
     Auth,
     Connack,
@@ -66,4 +66,5 @@ __all__ = [
     "encode_varint",
     "frame",
     "level",
+    "publish_head",
 ]

@@ -102,14 +102,19 @@ def encode_publish_parts(
     tail = payload
     if version == V5:
         tail = b"\0" + payload if properties is NONE else encode_properties(properties) + payload
+    return publish_head(topic, qos, retain, len(tail)), tail
+
+
+def publish_head(topic: bytes, qos: int, retain: bool, rest: int) -> bytes:
+    """A PUBLISH as it stands before its packet identifier; `rest`: how many bytes stand behind that."""
     name = len(topic)
-    length = 2 + name + (2 if qos else 0) + len(tail)
+    length = 2 + name + (2 if qos else 0) + rest
     first = 0x30 | qos << 1 | retain
     if length < 128:  # hot: most are short, and two calls are saved
-        return bytes((first, length, name >> 8, name & 0xFF)) + topic, tail
+        return bytes((first, length, name >> 8, name & 0xFF)) + topic
     if length < 16384:
-        return bytes((first, length & 0x7F | 0x80, length >> 7, name >> 8, name & 0xFF)) + topic, tail
-    return b"%c%b%b%b" % (first, encode_varint(length), name.to_bytes(2, "big"), topic), tail
+        return bytes((first, length & 0x7F | 0x80, length >> 7, name >> 8, name & 0xFF)) + topic
+    return b"%c%b%b%b" % (first, encode_varint(length), name.to_bytes(2, "big"), topic)
 
 
 def _ack(first: int, kind: Type, packet: Ack, v5: bool) -> bytes:

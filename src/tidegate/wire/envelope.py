@@ -19,11 +19,12 @@ It does not sign, verify signatures or look at proofs, nor does it know whether 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
-from struct import Struct
+from struct import Struct, pack, unpack_from
 from struct import error as StructError
 from typing import Final
 
@@ -43,7 +44,9 @@ from tidegate.wire.envelope_static import (
 )
 
 __all__ = [
+    "BUNDLED",
     "MAGIC",
+    "MAX_BUNDLE",
     "MAX_PROOF",
     "MAX_PROPERTY",
     "MAX_STATIC",
@@ -51,9 +54,13 @@ __all__ = [
     "Envelope",
     "MessageId",
     "Static",
+    "bundle",
+    "bundled_at",
     "decode_static",
+    "dynamic_at",
     "encode_static",
     "from_property",
+    "is_bundle",
     "open",
     "open_property",
     "plain",
@@ -62,10 +69,15 @@ __all__ = [
     "relayed",
     "seal",
     "signed_bytes",
+    "single",
     "static_cache",
     "to_property",
 ]
 
+BUNDLED: Final = 1 << 7
+"""`plain_at`: the flags of several messages, see `bundle`."""
+MAX_BUNDLE: Final = 256
+"""Messages in one envelope: what an end that has to decide for each does in one turn is bounded."""
 MAX_PROOF: Final = 4096
 STATIC_BYTES: Final = 8 * 2**20
 """Of all statics in one cache."""
@@ -81,7 +93,6 @@ _EXPIRES: Final = 1 << 3
 _SIGNATURE: Final = 1 << 4
 _PROOF: Final = 1 << 5
 _MAC: Final = 1 << 6
-_UNUSED: Final = 1 << 7
 _MOST_PLAIN: Final = _SIGNATURE - 1  # of the flags of an envelope without signature, proof and MAC
 _CUT: Final = "an envelope that is cut short"
 
@@ -202,21 +213,71 @@ def prefix(
     return b"".join(parts)
 
 
-def plain(origin: bytes, number: int, published: float) -> bytes:
-    """The dynamic part of a QoS 0 message that is neither retained nor expires, and that nobody has signed."""
+def plain(origin: bytes, number: int, published: float, qos: int = 0, output: int = 0) -> bytes:
+    """The dynamic part of a message that is neither retained nor expires, and that nobody has signed.
+
+    The caller has made sure that QoS, numbers and time are such as an envelope can have.
+    """
     # hot: once per message and link
-    return _DYNAMIC.pack(0, origin, number, 0, round(published * _MICRO), 0)
+    return _DYNAMIC.pack(qos, origin, number, output, round(published * _MICRO), 0)
 
 
-def plain_at(data: bytes, start: int) -> tuple[int, int]:
-    """Where the static part of the envelope at `start` ends, and where the payload begins, if its dynamic part is as
-    `plain` writes it. Twice 0: it is not, or there is no envelope."""
+def bundle(origin: bytes, first: int, published: float, payloads: Sequence[bytes]) -> bytes:
+    """What stands behind the static part of several messages that agree in it: a dynamic part as `plain` makes it, with
+    the number of the first one (the others follow) and how many there are, the length of each payload, the payloads."""
+    count = len(payloads)
+    head = _DYNAMIC.pack(BUNDLED, origin, first, 0, round(published * _MICRO), count)
+    return b"".join((head, pack(f">{count}H", *map(len, payloads)), *payloads))
+
+
+def plain_at(data: bytes, start: int, flags: int = 0) -> tuple[int, int]:
+    """Where the static part of the envelope at `start` ends, and where its dynamic part, if that has these flags and no
+    others. Twice 0: it has, or there is no envelope."""
     # hot: once per message that comes over a link
     if data[start : start + 3] != _PLAIN_HEAD or len(data) < start + _HEAD_SIZE:
         return 0, 0
     end = start + _HEAD_SIZE + (data[start + 3] << 8 | data[start + 4]) + (data[start + 5] << 8 | data[start + 6])
-    payload = end + _DYNAMIC_SIZE
-    return (end, payload) if payload <= len(data) and not data[end] else (0, 0)
+    behind = end + _DYNAMIC_SIZE
+    return (end, behind) if behind <= len(data) and data[end] == flags else (0, 0)
+
+
+def dynamic_at(data: bytes, start: int) -> tuple[bytes, int, int, float] | None:
+    """Node and boot, number, output and time of publication of a dynamic part that says nothing else but the QoS; None
+    if it is not valid."""
+    # hot: once per QoS 1 message that comes over a link
+    _, origin, number, output, micros, expiry = _DYNAMIC.unpack_from(data, start)
+    if expiry or (number | output) >> 63 or micros >= _MOST_MICROS:
+        return None
+    return origin, number, output, micros / _MICRO
+
+
+def bundled_at(data: bytes, edge: int, stop: int) -> list[bytes]:
+    """The payloads of a bundle whose static part ends at `edge`, and which itself ends at `stop`."""
+    flags, _, first, output, micros, count = _DYNAMIC.unpack_from(data, edge)
+    at = edge + _DYNAMIC_SIZE + 2 * count
+    if not 0 < count <= MAX_BUNDLE or at > stop:
+        raise MalformedPacket(f"an envelope of {count} messages; 1 to {MAX_BUNDLE} are allowed")
+    if flags != BUNDLED or output or (first + count) >> 63 or micros >= _MOST_MICROS:
+        raise MalformedPacket("an envelope of several messages with wrong flags, id or time")
+    payloads = []
+    for length in unpack_from(f">{count}H", data, edge + _DYNAMIC_SIZE):
+        payloads.append(data[at : at + length])
+        at += length
+    if at != stop:
+        raise MalformedPacket("an envelope of several messages that are shorter or longer than it says")
+    return payloads
+
+
+def is_bundle(data: bytes) -> bool:
+    return plain_at(data, 0, BUNDLED) != (0, 0)
+
+
+def single(data: bytes) -> Iterator[bytes]:
+    """The messages of a bundle, each with an envelope of its own."""
+    edge, _ = plain_at(data, 0, BUNDLED)
+    static, (_, origin, first, _, micros, _) = data[:edge], _DYNAMIC.unpack_from(data, edge)
+    for number, payload in enumerate(bundled_at(data, edge, len(data)), first):
+        yield static + _DYNAMIC.pack(0, origin, number, 0, micros, 0) + payload
 
 
 def _dynamic(flags: int, origin: bytes, number: int, output: int, published: float, expiry: int) -> bytes:
@@ -266,8 +327,8 @@ def open(data: bytes, key: bytes | None, statics: Bounded[bytes, Static]) -> tup
     flags, origin, number, output, micros, expiry = _DYNAMIC.unpack_from(data, static_end)
     signature = proof = None
     if flags > _MOST_PLAIN:
-        if flags & _UNUSED:
-            raise MalformedPacket("an envelope with a flag that version 1 does not have")
+        if flags & BUNDLED:
+            raise MalformedPacket("an envelope of several messages where there has to be one")
         if flags & _SIGNATURE:
             signature, at = data[at : at + SIGNATURE], at + SIGNATURE
         if flags & _PROOF:

@@ -104,9 +104,7 @@ class PublisherRuleStage:
         about: list[ActiveRule] | None = known.scene.get(RULES)
         if about is None:
             active_rules = self.publishers.of(known.context.subject)
-            about = known.scene[RULES] = (
-                [] if active_rules is None else active_rules.about(known.topic, known.published)
-            )
+            about = known.scene[RULES] = [] if active_rules is None else active_rules.about(known.published)
         if not about:
             return about
         terms = self.attributes.person(actor).terms
