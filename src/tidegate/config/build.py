@@ -386,5 +386,6 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         via=tuple(map(str, entry.via)),
         peer=entry.peer,
         overflow=entry.overflow,
+        forward=entry.forward,
         failover=None if entry.failover is None else entry.failover.built,
     )

@@ -25,7 +25,7 @@ from tidegate.config.tree import Location, Node
 from tidegate.errors import ConfigError
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    ("links", "*"): frozenset({"forward", "kind"}),
+    ("links", "*"): frozenset({"kind"}),
 }
 """Keys that are announced but not enforced by this version, by the place they stand at."""
 

@@ -24,7 +24,7 @@ from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
-from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
+from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
@@ -35,6 +35,8 @@ from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
+from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscriptions, WantedHere, WantedThere
+from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
 from tidegate.session import (
     NEVER,
     Connection,
@@ -152,6 +154,8 @@ class LinkEnd:
         """What crossed when its connection was opened."""
         self.terms = NONE
         """What the other node has said of itself when the connection was opened."""
+        self.wanted_there = WantedThere(self)
+        self.wanted_here = WantedHere(self)
         self.standbys: dict[str, StandbyEnd] = {}
         """The connections that are open beside the one that carries, by name."""
         self.carried_by = ""  # the name of the one that carries, if that was a standby
@@ -243,12 +247,15 @@ class LinkEnd:
         self.plans.renew()
         self.scope.path.monitoring.states.attach(session)
 
-    def route(self) -> None:
-        """What crosses is routed to it; what does not any more is not."""
+    def route(self, *, replay: bool = True) -> None:
+        """What crosses is routed to it; what does not any more is not. With `replay`, what is retained crosses, too."""
         session, subscribing = self.session, self.scope.subscribing
-        wanted = (
-            {} if self.link.out is None else {share.here + share.filter: share.qos for share in self.link.out.shares}
-        )
+        out = self.link.out
+        if self.link.forward is Forward.SUBSCRIPTIONS:
+            self.wanted_there.arrange(out)
+            wanted = {filter: want.qos for filter, want in self.wanted_there.here.items()}
+        else:
+            wanted = {} if out is None else {share.here + share.filter: share.qos for share in out.shares}
         if session.subscriptions is None:
             session.subscriptions = {}
         for filter in [filter for filter in session.subscriptions if filter not in wanted]:
@@ -260,8 +267,18 @@ class LinkEnd:
             if known is None or known.qos != qos:
                 subscription = Subscription(filter=filter, qos=qos, retain_as_published=True)
                 granted.append(subscribing.add(session, subscription))
-        if session.connection is not None and granted:
+        if session.connection is not None and granted and replay:
             self.scope.retained.replay(session, session.connection, granted)
+
+    def told_what_is_wanted(self) -> None:
+        """The other side has told everything that it wants: what of that is retained goes there."""
+        self.route(replay=False)
+        if self.session.connection is not None:
+            self._carry_retained(self.session.connection)
+
+    def _carry_retained(self, connection: Connection) -> None:
+        granted = list((self.session.subscriptions or {}).values())
+        self.scope.retained.replay(self.session, connection, granted, then=self.control.retained_sent)
 
     # -- a connection --------------------------------------------------------------------------------------------
 
@@ -336,6 +353,7 @@ class LinkEnd:
         self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
+        self.wanted_here.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
         self.links.owners.foreign.found(self.link.far, greeting.node)
         connection.version = V5
@@ -371,8 +389,10 @@ class LinkEnd:
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
             session.pump()
-            granted = list((session.subscriptions or {}).values())
-            self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
+            if self.link.forward is Forward.SUBSCRIPTIONS:
+                self.control.tell(WANTED, ASK)
+            else:
+                self._carry_retained(connection)
 
     # -- session.Lifetime ----------------------------------------------------------------------------------------
 
@@ -383,6 +403,7 @@ class LinkEnd:
             return
         session.detach()
         self.control.questions.ended()
+        self.wanted_here.opened()
         self.scope.credential_expiry.left(session)
         self.peer = None
         self.scope.connected -= 1
@@ -409,6 +430,7 @@ class LinkEnd:
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
         self.control.ended()
+        self.wanted_there.end()
 
 
 class NodeLinks:
@@ -419,6 +441,7 @@ class NodeLinks:
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
         self.certificates = CertificateRequests(publishers.site, self)
+        self.subscriptions = SpreadingSubscriptions(scopes, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -452,6 +475,8 @@ class NodeLinks:
         for scope in self._scopes.values():
             scope.node_links = self
         self.certificates.review()
+        if self.subscriptions.active:
+            self.subscriptions.rearranged()
         for changed in self.on_change:
             changed()
 
@@ -459,6 +484,7 @@ class NodeLinks:
         """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
+        self._restore_wanted(records.get(WANTED_ROOM, {}))
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
@@ -509,6 +535,19 @@ class NodeLinks:
                 end.control.restore([(domain, owner)])
             else:  # the link is gone
                 next(iter(self._scopes.values())).site.store.keep(TOLD, name, None)
+
+    def _restore_wanted(self, records: Mapping[str, bytes]) -> None:
+        """What the other sides wanted, as the store kept it."""
+        for name, data in records.items():
+            link, filter = orjson.loads(name)
+            end = self.ends.get(link)
+            if end is not None and end.link.forward is Forward.SUBSCRIPTIONS:
+                end.wanted_there.restore(filter, data)
+            else:
+                next(iter(self._scopes.values())).site.store.keep(WANTED_ROOM, name, None)
+        for end in self.ends.values():
+            if end.link.forward is Forward.SUBSCRIPTIONS:
+                end.route()
 
     def restore(self, record: StoredSession) -> None:
         """A session as the store kept it; that of a link which is gone ends."""
