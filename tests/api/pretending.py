@@ -160,7 +160,7 @@ class Pretended:
         left = [each for each in found if after is None or each["id"] > after]
         return {"documents": left[:limit], "next": left[limit - 1]["id"] if len(left) > limit else None}
 
-    def do_admin_get(self, kind: str, id: str) -> dict[str, Any]:
+    def do_admin_get(self, kind: str, id: str, owner: str | None = None, identity: str | None = None) -> dict[str, Any]:
         if (kind, id) not in self.documents:
             raise Problem(f"there is no {kind} {id!r}", problem="unknown")
         return self.documents[kind, id]
@@ -177,6 +177,8 @@ class Pretended:
         compared: bool,
         fence: int | None,
         narrow: bool,
+        owner: str | None = None,
+        identity: str | None = None,
     ) -> dict[str, Any]:
         await self.pause.wait()
         self.by.append(by)
@@ -206,7 +208,15 @@ class Pretended:
         return int(self.documents[changes[0]["kind"], changes[0]["id"]]["version"])
 
     def do_admin_revert(
-        self, sequence: int, by: str, why: str, dry_run: bool, compared: bool, fence: int | None, narrow: bool
+        self,
+        sequence: int,
+        by: str,
+        why: str,
+        dry_run: bool,
+        compared: bool,
+        fence: int | None,
+        narrow: bool,
+        kinds: list[str] | None,
     ) -> dict[str, Any]:
         if dry_run:
             return {"sequence": None, "effect": {"decisions": 0, "different": []}, "rules": "1-abc"}
@@ -334,7 +344,7 @@ async def hosting(
 async def served(folder: Path, *, data: Path | None = None, **limits: Any) -> AsyncIterator[Api]:
     """The application on a node that pretends."""
     node = Pretended()
-    control = Control(folder / "control" / "node.sock", node.commands())
+    control = Control(folder / "control" / "node.sock", node.commands(), authorise=lambda _, caller, sent: sent)
     await control.start()
     port = free_port()
     try:

@@ -76,7 +76,7 @@ async def administering(folder: Path, text: str = FILE, **settings: Any) -> Asyn
         said = config.pipeline
         flowing = {"pipeline": said is not None, "rules": None if said is None else said.rules, **settings}
         async with (
-            hosting(config.control_socket, port, data=config.node.data, max_body=512 << 10, **flowing),
+            hosting(config.http_socket, port, data=config.node.data, max_body=512 << 10, **flowing),
             Administrator(served, port, made["token"]) as admin,
         ):
             yield admin

@@ -57,9 +57,7 @@ async def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
             MakeToken(role=role, user="mary" if role == "user" else None, by="test")
         )
         port = free_port()
-        async with hosting(
-            served.node.config.control_socket, port, data=served.node.config.node.data, max_body=512 << 10
-        ):
+        async with hosting(served.node.config.http_socket, port, data=served.node.config.node.data, max_body=512 << 10):
             process = await asyncio.create_subprocess_exec(
                 SCHEMATHESIS,
                 "run",

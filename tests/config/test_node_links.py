@@ -161,7 +161,7 @@ _PEER = "`links[0].peer` "
             LINK.replace("mqtts:", "mqtt:"),
             "f.yaml:6: `links[0].via[0]` is not encrypted, and nodes prove to each other who they are; write mqtts://",
         ),
-        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts://; write for example "),
+        (LINK.replace("mqtts:", "ws:"), "`links[0].via[0]` must begin with mqtts:// or mqtt://; write for example "),
         (
             LINK.replace("far.example", ""),
             "`links[0].via[0]` names no host; write the name or address of the other machine",
@@ -208,8 +208,20 @@ _PEER = "`links[0].peer` "
             "`links[0].failover` chooses between addresses, and `via` has none; add another one",
         ),
         (
-            LINK.replace("}]", ", kind: broker}]"),
-            "f.yaml:6: `kind` is not supported by this version yet; remove it: nothing may look ",
+            "links: [{from: gym, to: hq, broker: {}, peer: CN=hq}]\n",
+            "`links[0].broker` is connected to by this node; add `via` with its address",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {}, peer: CN=hq, via: ["mqtt://hq.example"]}]\n',
+            "`links[0].peer` names a certificate, and an address in `via` is not encrypted; write mqtts://",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {password: x}, via: ["mqtt://hq.example"]}]\n',
+            "`links[0].broker.password` has no effect without `user`; add that, or remove it",
+        ),
+        (
+            'links: [{from: gym, to: hq, broker: {}, failover: {}, via: ["mqtt://a.example", "mqtt://b.example"]}]\n',
+            "`links[0].failover` needs a Tidegate node at the other end; remove it: addresses are tried in order",
         ),
         (
             LINK.replace("}]", ", forward: some}]"),

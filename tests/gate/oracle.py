@@ -323,6 +323,14 @@ def true(text: str, **roots: Attributes) -> bool:
         return False
 
 
+def fails_or_holds(text: str, **roots: Attributes) -> bool:
+    """Errors: "a denying preference that fails forbids"."""
+    try:
+        return holds(text, **roots)
+    except PredicateFailed:
+        return True
+
+
 def decide_policies(config: Config, step: Step, action: str, topic: str, roots: Mapping[str, Attributes]) -> Decision:
     """The policies for one action on one topic, combined."""
     policies = config.get("policies") or ()
@@ -691,6 +699,13 @@ def preferred(config: Config, publisher: Context, roots: Mapping[str, Attributes
     """
     own = [one for one in config.get("preferences") or () if one["user"] == publisher.owner and "to" not in one]
     table = [preference for preference in own if matches(preference["topic"], publisher.p["topic"])]
+    # "`effect: deny` whose condition is true or fails forbids, whatever other preferences allow, except to the owner"
+    denying = [preference for preference in table if preference.get("effect") == "deny"]
+    if roots["s"].get("user") != publisher.owner or roots["s"].get("domain") != publisher.p.get("domain"):
+        for preference in denying:
+            if fails_or_holds(preference.get("when", "true"), **roots):
+                return Decision(allowed=False, step=Step.READ, rule=preference.get("id")), NOTHING
+    table = [preference for preference in table if preference not in denying]
     if not table:
         return None, Whole.WHOLE
     rows = [preference for preference in table if true(preference.get("when", "true"), **roots)]

@@ -171,7 +171,10 @@ def _policies(draw: st.DrawFn) -> dict[str, Any]:
 def _preferences(draw: st.DrawFn) -> dict[str, Any]:
     user, topic = draw(OWNED)
     to, keep = draw(LIMITS)
-    return _written(user=user, topic=topic, to=to, keep=keep, when=None if draw(SOMETIMES) else draw(WHEN))
+    effect = "deny" if keep is None and draw(SOMETIMES) else None
+    return _written(
+        user=user, topic=topic, to=to, keep=keep, effect=effect, when=None if draw(SOMETIMES) else draw(WHEN)
+    )
 
 
 def _written(**row: Any) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from cli.driving import mosquitto_program
-from harness import Client
+from cli.driving import mosquitto_program, running
+from harness import Client, free_port
 from importing.twins import mosquitto
 from processes import Served, from_file
 from sockets.acts import policy, setting
@@ -21,11 +22,54 @@ RULES = (policy("all", "open/#"), policy("mary", "mary/#", subject="user:mary"))
 
 
 @contextlib.contextmanager
-def broker(configuration: str = PLAIN) -> Iterator[int]:
+def broker(configuration: str = PLAIN, **files: str) -> Iterator[int]:
     """A Mosquitto; its port."""
     mosquitto_program()
-    with mosquitto(configuration) as port:
+    with mosquitto(configuration, **files) as port:
         yield port
+
+
+def password_file(folder: Path, **words: str) -> str:
+    """What Mosquitto reads passwords from."""
+    path = folder / "passwords"
+    path.touch()
+    for name, word in words.items():
+        subprocess.run(["mosquitto_passwd", "-b", str(path), name, word], check=True)
+    return path.read_text()
+
+
+class Restartable:
+    """A Mosquitto that keeps what it has when it is stopped, and that can be killed."""
+
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self.port = free_port()
+        self._folder = folder / "mosquitto"
+        self._folder.mkdir()
+        self._folder.chmod(0o777)
+        lines = f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\nautosave_interval 1\n"
+        lines += f"autosave_on_changes true\npersistence_location {self._folder}/\nuser root\n{more}"
+        (self._folder / "mosquitto.conf").write_text(lines)
+        self._running: contextlib.ExitStack | None = None
+
+    def start(self) -> None:
+        self._running = contextlib.ExitStack()
+        command = [mosquitto_program(), "-c", str(self._folder / "mosquitto.conf")]
+        self._running.enter_context(running(command, self.port, self._folder / "log"))
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+
+@contextlib.contextmanager
+def restartable(folder: Path, more: str = "") -> Iterator[Restartable]:
+    server = Restartable(folder, more)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextlib.asynccontextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from guard.guarded import around, broker, guarded
+from harness import free_port
 from processes import on_uvloop
 from sockets.acts import BOTH, come, policy
 from tidegate import wire
@@ -109,3 +112,69 @@ async def test_unenveloped_messages_may_pass_as_those_of_nobody(tmp_path: Path) 
             await outside.publish("open/a", b"TG forged", qos=1)
             await outside.publish("open/a", b"last", qos=1)
             assert (await mary.message()).payload == b"last"
+
+
+class Old(asyncio.Protocol):
+    """A broker that speaks MQTT 3.1.1 alone: a Mosquitto behind somebody who refuses everything else."""
+
+    backend = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self.waiting = b""
+        self.inner: Any = None
+
+    def data_received(self, data: bytes) -> None:
+        if self.inner is not None:
+            self.inner.write(data)
+            return
+        first = not self.waiting
+        self.waiting += data
+        if self.waiting[8] != wire.V311:
+            self.transport.write(b"\x20\x02\x00\x01")
+            self.transport.close()
+        elif first:
+            self.opening = asyncio.ensure_future(self.open())
+
+    async def open(self) -> None:
+        outer = self
+
+        class Inner(asyncio.Protocol):
+            def data_received(self, data: bytes) -> None:
+                outer.transport.write(data)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                outer.transport.close()
+
+        self.inner, _ = await asyncio.get_running_loop().create_connection(Inner, "127.0.0.1", self.backend)
+        self.inner.write(self.waiting)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.inner is not None:
+            self.inner.close()
+
+
+@on_uvloop
+async def test_mqtt_5_in_front_of_an_older_broker(tmp_path: Path) -> None:
+    with broker() as port:
+        Old.backend = port
+        server = await asyncio.get_running_loop().create_server(Old, "127.0.0.1", old := free_port())
+        async with guarded(tmp_path, old) as node:
+            bob = await come(node, "bob")
+            for stays, clean, present in ((True, False, False), (True, False, True), (True, True, False)):
+                mary = await come(node, "mary", stays=stays, clean_start=clean)
+                assert mary.connack.session_present == present
+                await mary.subscribe("open/#", qos=2, no_local=True, properties=numbered(7))
+                for qos in (0, 1, 2):
+                    await mary.publish("open/own", b"own", qos=qos)
+                    await bob.publish("open/a", b"%d" % qos, qos=qos)
+                    message = await mary.message()
+                    assert (message.payload, message.qos) == (b"%d" % qos, qos)
+                    assert message.properties.subscription_identifiers == (7,)
+                await mary.disconnect()
+                await mary.closed()
+        server.close()
+
+
+def numbered(identifier: int) -> wire.Properties:
+    return wire.Properties(subscription_identifiers=(identifier,))

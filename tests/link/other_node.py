@@ -24,7 +24,8 @@ from tidegate.node.revocation import read_revocation
 from tidegate.node.turns import Turns
 from tidegate.policy.scopes import NodeLink
 from tidegate.scope import Realm
-from tidegate.scope.node_links import GREETING, Greeting, Peer
+from tidegate.scope.link_greeting import GREETING, Greeting, Peer
+from tidegate.scope.node_links import refusal_text
 from tidegate.session import NEVER, Connection, Limits, Origin, Session, Site, Subject, Volatile
 
 HERE, THERE = "here", "there"
@@ -129,6 +130,9 @@ class End:
         return wire.Connect(
             version=wire.V5, client_id=self.link.name, clean_start=False, keep_alive=30, properties=properties
         )
+
+    def refusal(self, packet: wire.Connack) -> str:
+        return refusal_text(packet)
 
     def connected(self, connection: Connection, packet: wire.Connack, peer: Peer) -> str:
         if self.objection:

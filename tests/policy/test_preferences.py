@@ -21,6 +21,7 @@ from tidegate.policy.views import ALL, NOTHING, View
 from tidegate.predicate import PredicateFailed, compile
 
 TOPIC = "tr1/performance/ts1/speed"
+NOW = 1e9
 
 
 def pref(id: str, user: str = "mary", topic: str = "+/performance/ts1/+", **more: Any) -> Preference:
@@ -170,19 +171,29 @@ CONDITIONS = [
 ]
 compiled = {text: None if text is None else compile(text) for text in CONDITIONS}
 preferences = st.builds(
-    lambda user, topic, to, when, keep: Preference(
-        id="", user=user, topic=topic, to=to, when=compiled[when], text=when, keep=keep
+    lambda user, topic, to, when, keep, denies, expires: Preference(
+        id="",
+        user=user,
+        topic=topic,
+        to=to,
+        when=compiled[when],
+        text=when,
+        keep=ALL if denies else keep,
+        denies=denies,
+        expires=expires,
     ),
     st.sampled_from(["mary", "bob"]),
     st.sampled_from(["#", "a/#", "a/b", "b"]),
     st.sampled_from([None, None, "R", "*"]),
     st.sampled_from(CONDITIONS),
     st.sampled_from([ALL, View.parse(["/x"]), View.parse(["/y", "/z"])]),
+    st.sampled_from([False, False, True]),
+    st.sampled_from([None, None, NOW - 1, NOW + 1]),
 )
 sets = st.lists(preferences, max_size=6).map(lambda all: [replace(each, id=f"u{n}") for n, each in enumerate(all)])
 receivers = st.builds(
     Person,
-    user=st.sampled_from([None, "alice", "bob"]),
+    user=st.sampled_from([None, "alice", "bob", "mary"]),
     domain=st.sampled_from([HOME, "othergym"]),
     attributes=st.sampled_from([{}, {"zone": 1}]),
 )
@@ -200,6 +211,18 @@ def straightforward(
 ) -> tuple[bool, View, set[str]]:
     """Whether the owner agrees, to what, and by which: read off semantics.md."""
     mine = [each for each in all if each.user == owner and topics.matches(each.topic, topic)]
+    mine = [each for each in mine if each.expires is None or each.expires > NOW]
+    places = (None,) if to is None else (to, "*")
+    for (
+        each
+    ) in mine:  # "whose condition is true or fails forbids, whatever other preferences allow, except to the owner"
+        if each.denies and each.to in places and env["s"].get("user") != owner:
+            try:
+                if each.when is None or each.when(env):
+                    return False, NOTHING, {each.id}
+            except PredicateFailed:
+                return False, NOTHING, {each.id}
+    mine = [each for each in mine if not each.denies]
     if to is None:
         mine = [each for each in mine if each.to is None]
     else:
@@ -241,7 +264,10 @@ def test_partial_then_the_rest_is_the_straightforward_decision(
     agrees, view, rules = straightforward(all, owner, topic, to, {**message, "s": attributes_of(receiver, HOME)})
     made = Preferences(all, domain=HOME)
     for each in (made, Preferences.decode(made.encode())):
-        applicable = each.receiving(owner, HOME, topic) if to is None else each.forwarding(owner, HOME, topic, to)
+        if to is None:
+            applicable = each.receiving(owner, HOME, topic, now=NOW)
+        else:
+            applicable = each.forwarding(owner, HOME, topic, to, now=NOW)
         answer = applicable.decide(receiver, {root: message[root] for root in roots})
         if isinstance(answer, Undecided):
             assert answer.reads
@@ -285,8 +311,20 @@ def test_a_field_that_is_not_known_makes_it_count_as_false() -> None:
     assert granted.rules == ("v",)
 
 
-@pytest.mark.parametrize("more", [{}, {"when": "false"}, {"when": "s.user =="}, {"owner": "m1"}, {"unless": 1}])
-def test_one_that_denies_and_is_not_understood_forbids_to_all_but_the_owner(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"when": "s.kind == 'client'"},
+        {"when": "s.nothing"},
+        {"when": "s.user =="},
+        {"owner": "m1"},
+        {"unless": 1},
+        {"effect": "mask"},
+        {"expires": "soon"},
+    ],
+)
+def test_one_that_denies_or_is_not_understood_forbids_to_all_but_the_owner(more: dict[str, Any]) -> None:
     entry = {"id": "no", "user": "mary", "topic": "#", "effect": "deny", **more}
     allowing = {"id": "yes", "user": "mary", "topic": "#"}
     made = Preferences.decode({"domain": HOME, "preferences": [allowing, entry]})

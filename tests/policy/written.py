@@ -41,6 +41,8 @@ def preference_of(
     to: str | None = None,
     when: str | None = None,
     keep: str | Sequence[str] = "all",
+    denies: bool = False,
+    expires: float | None = None,
     functions: Mapping[str, Function] | None = None,
 ) -> Preference:
     return Preference(
@@ -51,6 +53,8 @@ def preference_of(
         when=_condition(when, functions),
         keep=View.parse(keep),
         text=when,
+        denies=denies,
+        expires=expires,
     )
 
 

@@ -200,9 +200,11 @@ class Administration:
         return await self.threads.compute(documents.list_documents, self._state, _source_of(self._host), command)
 
     async def get_document(self, command: control.GetDocument) -> dict[str, Any]:
-        return await self.threads.compute(
-            documents.get_document, self._state, _source_of(self._host), command.kind, command.id
-        )
+        state, source = self._state, _source_of(self._host)
+        document = await self.threads.compute(documents.get_document, state, source, command.kind, command.id)
+        if command.owner is not None and not documents.owns(document["body"], command.owner, command.identity):
+            raise documents.not_found(command.kind, command.id)
+        return document
 
     async def documents_of(self, kind: str) -> dict[str, Any]:
         """Those alone, `id` and `body` of each, in their order; and a `version` that grows with any change."""
@@ -253,6 +255,8 @@ class Administration:
     async def apply_changes(self, command: control.ApplyChanges) -> dict[str, Any]:
         about = [each.key for each in command.changes]
         draft = documents.unless_changed(command.changes, command.fence)
+        if command.owner is not None:
+            draft = documents.if_owned(draft, command.owner, command.identity)
         return await self.change(command, draft, action="change", about=about, narrow=command.narrow)
 
     async def revert(self, command: control.RevertChange) -> dict[str, Any]:

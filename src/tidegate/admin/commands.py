@@ -1,6 +1,6 @@
 """The control commands of administration by name: each is read and handed to the part of the node that does it.
 
-Who may send what is decided by whoever sends it: only the node's own user can open the control socket.
+Who may send what is decided before: by the mode of the control socket, and by `permissions` for the HTTP process.
 """
 
 from __future__ import annotations

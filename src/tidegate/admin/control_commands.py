@@ -30,8 +30,12 @@ class ListDocuments(ControlCommand):
 
 @command("admin_get")
 class GetDocument(ControlCommand):
+    """With an `owner` only a preference of theirs: another one does not exist for them."""
+
     kind: Text
     id: Text
+    owner: Text | None = None
+    identity: str | None = None
 
 
 @command("admin_history")
@@ -46,6 +50,8 @@ class ApplyChanges(SignedCommand):
     fence: Counter | None = None
     """The fence that `pipeline_draft` told: a conflict if anything has changed since. 0: there was none."""
     narrow: Flag = False  # whether views, monitors and links may only be narrowed, as operators may
+    owner: Text | None = None  # whose preferences alone may be changed
+    identity: str | None = None
 
 
 @command("admin_revert")

@@ -193,6 +193,30 @@ def unless_changed(requested: Sequence[RequestedChange], fence: int | None) -> D
     return draft
 
 
+def if_owned(draft: Draft, owner: str, identity: str | None) -> Draft:
+    """The same, if it is about preferences of this owner alone: those that there are, and those that it makes."""
+
+    def owned(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
+        requested = draft(state, source)
+        for each in requested:
+            stored = state.documents.get(each.key)
+            standing = _in_file(source, each.kind).get(each.id)
+            before = document_body(standing, each.kind, each.id) if standing is not None else None
+            before = content(stored.body) if stored is not None else before
+            if before is not None and not owns(before, owner, identity):
+                raise not_found(each.kind, each.id)
+            if before is None and not _is_own_id(each.id, identity or owner):
+                raise Problem("a new preference has an id that the node makes up; leave it out", problem="forbidden")
+            body = each.body
+            if body is not None and (
+                body.get("user") != owner or (body.get(OWNER) or identity or "") != (identity or "")
+            ):
+                raise Problem("a preference of somebody else cannot be made here", problem="forbidden")
+        return requested
+
+    return owned
+
+
 def place(body: Body | None) -> int:
     number = (body or {}).get(_PLACE)
     if not isinstance(number, int):
@@ -271,6 +295,11 @@ def _belongs(kind: str, id: str, body: Body, owner: str, identity: str | None) -
 def own_id(owner: str) -> str:
     """A new id for a preference that somebody makes; all of one owner begin alike, and share a bound."""
     return f"own-{hashlib.sha256(owner.encode()).hexdigest()[:16]}-{secrets.token_hex(8)}"
+
+
+def _is_own_id(id: str, owner: str) -> bool:
+    found = _OWN.match(id)
+    return found is not None and found[0] == own_id(owner)[: len(found[0])]
 
 
 def owns(preference: Body, user: str, identity: str | None) -> bool:

@@ -28,6 +28,7 @@ from tidegate.gate.attributes import FLOOR
 from tidegate.keys.source import JSON
 from tidegate.keyservice.row_keys import RowKeys
 from tidegate.session import Context, Message, Site, Subject
+from tidegate.session.carried_proof import without_proof
 from tidegate.store.journal import INGEST, Writer, ingest_row
 from tidegate.store.journal.rows import Row
 
@@ -89,7 +90,7 @@ class Recorder:
         if known is None:
             known = self._known[context] = self._publisher(context)
         columns, sealed = known
-        properties = message.properties
+        properties = without_proof(message.properties)
         pairs = properties.user_properties
         if pairs and pairs[-1][0] == FLOOR:
             pairs = pairs[:-1]  # that is the node's own

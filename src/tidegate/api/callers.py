@@ -20,7 +20,7 @@ from starlette.types import Scope
 from tidegate.admin.control_commands import CheckToken
 from tidegate.admin.roles import Role
 from tidegate.api.access import ALLOWED, PUBLIC
-from tidegate.api.channel import URGENT
+from tidegate.api.channel import CREDENTIAL, URGENT
 from tidegate.api.problems import Kind, Problem
 from tidegate.bounded import Newest
 
@@ -72,6 +72,7 @@ class Callers:
             # what is changed is changed for whoever has the token now: the name may be another's since the last look
             caller = await self.caller(request, fresh=True)
         URGENT.set(caller.role is Role.ADMIN)
+        CREDENTIAL.set(_bearer(request))
         self._rates.token(caller.token)
         if caller.role not in roles:
             needed = ", ".join(sorted(roles))

@@ -34,6 +34,9 @@ _LATER: Final = {"Retry-After": "1"}
 URGENT: Final[ContextVar[bool]] = ContextVar("urgent", default=False)
 """Whether what this task asks is for a health check or an administrator."""
 
+CREDENTIAL: Final[ContextVar[str | None]] = ContextVar("credential", default=None)
+"""What the caller of this request has shown. The node decides by it, whatever is asked."""
+
 _KINDS: Final = {"busy": Kind.UNAVAILABLE, **{kind.word: kind for kind in Kind}}
 """By the word that the node has for a problem."""
 
@@ -52,6 +55,8 @@ class _Line:
 
     async def send(self, command: str, arguments: dict[str, Any]) -> None:
         request = {"command": command, **arguments}
+        if (credential := CREDENTIAL.get()) is not None:
+            request["caller"] = credential
         line = orjson.dumps(request, default=bytes.decode, option=orjson.OPT_APPEND_NEWLINE)
         if len(line) > LINE:
             raise Problem(Kind.TOO_LARGE, f"a request to the node has at most {LINE} bytes", "send less at a time")

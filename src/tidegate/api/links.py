@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from tidegate.api.requests import Route, answer, channel
+from tidegate.api.schemas import returns
 
 
 class LinkState(BaseModel):
@@ -49,6 +50,6 @@ class LinkStates(BaseModel):
 router = APIRouter(route_class=Route, tags=["operation"])
 
 
-@router.get("/links/state", summary="Show how links to other nodes are doing", responses={200: {"model": LinkStates}})
+@router.get("/links/state", summary="Show how links to other nodes are doing", responses=returns(LinkStates))
 async def state(request: Request) -> Response:
     return answer(await channel(request).ask("link_list"))

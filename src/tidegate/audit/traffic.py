@@ -19,6 +19,7 @@ from tidegate.policy import Demand
 from tidegate.policy.subject import attributes_of
 from tidegate.scope import Scope
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
+from tidegate.session.carried_proof import without_proof
 from tidegate.store.journal import Writer
 from tidegate.store.journal.rows import Happening, traffic_row
 
@@ -44,7 +45,7 @@ class Traffic:
 
     def published(self, message: Message, subject: Subject) -> None:
         """Written before it is known who gets it."""
-        properties = message.properties
+        properties = without_proof(message.properties)
         self.journal.append(
             traffic_row(
                 self._site.wall,

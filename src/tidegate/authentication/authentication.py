@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import presented_capabilities
+from tidegate.authentication import presented_capabilities, vouched
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
@@ -35,19 +35,15 @@ from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
-from tidegate.policy.preference_sets import NAMED
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
 from tidegate.policy.trust import By, Trust, Trusted, common_name, is_fingerprint, subject_text
-from tidegate.policy.vouching import Vouched
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.certificate_requests import CertificateRequests
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Bucket, Connection, Phase, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
-VOUCHED = "vouched:"
-"""Before `name@domain` of somebody whom another node vouches for, the principal."""
 CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
 
 log = structlog.get_logger("tidegate.node")
@@ -178,7 +174,7 @@ class Authentication:
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
         elif transport.vouched is not None:
-            principal = vouched_principal(transport.vouched)
+            principal = vouched.principal_of(transport.vouched)
             answer(self._admitted(connection, packet, token, transport, principal, certified=True))
         elif (certified := _certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
@@ -218,9 +214,9 @@ class Authentication:
             return transport
         outcome = trust.judge(None if shown is None else shown.der)
         if shown is not None and trust.asks and self.certificates is not None and not isinstance(outcome, Trusted):
-            vouched = self.certificates.vouched(shown.der)
-            if vouched is not None:
-                return replace(judged(transport, Trusted(vouched.domain)), vouched=vouched)
+            word = self.certificates.vouched(shown.der)
+            if word is not None:
+                return replace(judged(transport, Trusted(word.domain)), vouched=word)
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
@@ -247,7 +243,7 @@ class Authentication:
             listener=transport.listener,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=_encryption(transport),
+            tls=vouched.encryption(transport),
         )
 
     def _outdated(self, connection: Connection, name: str) -> Refused | None:
@@ -266,8 +262,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
-        if principal.startswith(VOUCHED):
-            return self._stranger(principal, transport, capability)
+        if principal.startswith(vouched.VOUCHED):
+            return vouched.identity(principal, transport, capability, self.built.rules.levels)
         if principal.startswith(CERTIFICATE) and transport.degraded:
             principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
@@ -302,32 +298,11 @@ class Authentication:
             attributes=attributes,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=_encryption(transport),
+            tls=vouched.encryption(transport),
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
             id=id,
-        )
-
-    def _stranger(self, principal: str, transport: Transport, capability: Capability | None) -> Identity:
-        """Somebody of another domain: nothing that the directory here says is about them."""
-        vouched, levels = transport.vouched, self.built.rules.levels
-        name, _, domain = principal.removeprefix(VOUCHED).rpartition("@")
-        if vouched is None:  # nobody is connected: what is left of them is still theirs
-            vouched = Vouched(domain=domain, name=name, seconds=0.0)
-        owner = vouched.owner
-        return Identity(
-            principal=principal,
-            user=name,
-            roles=() if capability is None else capability.roles,
-            groups=() if capability is None else capability.groups,
-            level=levels.level_of(transport),
-            facts=levels.facts_of(transport),
-            tls=_encryption(transport),
-            capability=capability,
-            id="" if owner is None or owner[0].startswith(NAMED) else owner[0],
-            certified=True,
-            vouched=vouched,
         )
 
     def _admitted(
@@ -370,6 +345,9 @@ class Authentication:
     def capability_of(self, request: presented_capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
         """What a user shows who asks for a topic key over HTTP; None: nothing, and nothing is needed."""
         return presented_capabilities.capability_of_request(request, self.accepts, self._register, site)
+
+    def travelled(self, token: str, known: Capability | None, site: Site) -> Capability | str:
+        return presented_capabilities.travelled(token, known, self.accepts, self._register, site)
 
     # -- enhanced authentication -----------------------------------------------------------------------------------
 
@@ -429,7 +407,7 @@ class Authentication:
             if kind == "vouched" and (
                 isinstance(transport, Refused)
                 or transport.vouched is None
-                or vouched_principal(transport.vouched) != principal
+                or vouched.principal_of(transport.vouched) != principal
             ):
                 return OFF_LIST
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
@@ -534,10 +512,6 @@ class Authentication:
             self._untold += 1
 
 
-def vouched_principal(vouched: Vouched) -> str:
-    return f"{VOUCHED}{vouched.name}@{vouched.domain}"
-
-
 def vouching(config: Config) -> frozenset[str]:
     """The scopes whose broker says who a client is."""
     return frozenset(
@@ -551,12 +525,6 @@ def vouching(config: Config) -> frozenset[str]:
 def _only(peer: str) -> Trust:
     """The trust list of a link whose configuration names the certificate of its other end."""
     return Trust(By.CERTIFICATE if is_fingerprint(peer) else By.SUBJECT, (peer,))
-
-
-def _encryption(transport: Transport) -> dict[str, str]:
-    if transport.tls_version is None:
-        return {}
-    return {"version": transport.tls_version, "cipher": transport.tls_cipher or ""}
 
 
 def _certified_name(connection: Connection, transport: Transport) -> str | None:

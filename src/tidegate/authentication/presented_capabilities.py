@@ -191,7 +191,26 @@ def verified_token(token: str, accepts: Accepts, register: Register, site: Site)
         return refusal(found.why, found.id)
     if found.id in register.revoked:
         return refusal("it has been revoked", found.id)
-    return register.entered(found, site.wall)
+    return register.entered(replace(found, token=token) if accepts.travel else found, site.wall)
+
+
+def travelled(
+    token: str, known: Capability | None, accepts: Accepts | None, register: Register, site: Site
+) -> Capability | str:
+    """A capability that came with a message of another node; why it does not count here. `known`: it has been seen
+    before."""
+    if accepts is None:
+        return "this node takes none"
+    if known is None:
+        found = verified_token(token, accepts, register, site)
+        if isinstance(found, Refused):
+            return found.text
+        known = replace(found, proven=True, token=token)
+    if known.left(site.wall, site.steady) <= 0:
+        return "it has expired"
+    if known.id in register.revoked:
+        return "it has been revoked"
+    return accepts.objection(known, proofs=True) or known
 
 
 def refusal(why: str, id: str = "") -> Refused:

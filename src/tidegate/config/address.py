@@ -156,7 +156,7 @@ parse_tls: Final = _Format(
     identity="nodes come with a certificate",
 ).parse
 _parse_far: Final = _Format(
-    ports={Scheme.MQTTS: 8883},
+    ports={Scheme.MQTTS: 8883, Scheme.MQTT: 1883},
     example="write for example `mqtts://remote.example:8883`",
     identity="nodes come with a certificate",
     hosts="write the name or address of the other machine",
@@ -164,9 +164,7 @@ _parse_far: Final = _Format(
 
 
 def parse_far(written: object) -> Address:
-    """The address of another node, to connect to."""
-    if isinstance(written, str) and written.startswith("mqtt://"):
-        raise refusal("is not encrypted, and nodes prove to each other who they are; write mqtts://")
+    """The address of another node or broker, to connect to."""
     address = _parse_far(written)
     if address.everywhere or address.port == 0:
         what = "means all interfaces of a machine" if address.everywhere else "has the port 0"
@@ -202,6 +200,6 @@ ListenAddress = Annotated[
     Address, PlainValidator(parse_address), _TEXT, _url(r"^(mqtt|mqtts|ws|wss)://[^/\s]+(/\S*)?$")
 ]
 HttpAddress = Annotated[Address, PlainValidator(_parse_http), _TEXT, _url(r"^https?://[^/\s]+/?$")]
-FarAddress = Annotated[Address, PlainValidator(parse_far), _TEXT, _url(r"^mqtts://[^/\s]+/?$")]
+FarAddress = Annotated[Address, PlainValidator(parse_far), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]
 TlsAddress = Annotated[Address, PlainValidator(parse_tls), _TEXT, _url(r"^tls://[^/\s]+/?$")]
 BackendAddress = Annotated[Address, PlainValidator(parse_backend), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]

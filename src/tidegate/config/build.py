@@ -23,11 +23,12 @@ from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
 from tidegate.config.flows import presences
-from tidegate.config.links import DirectedLink, directed_links, remote_scopes, scope_names
+from tidegate.config.links import Broker, BrokerVersion, DirectedLink, directed_links, remote_scopes, scope_names
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
 from tidegate.config.problems import ConfigErrors, DocumentPath
 from tidegate.config.section import as_tuple
+from tidegate.config.units import in_utc
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
@@ -38,6 +39,7 @@ from tidegate.policy.brokering import UNTYPED, Assignment, Brokering
 from tidegate.policy.capability import Accepts
 from tidegate.policy.domains import Domain
 from tidegate.policy.preferences import BUDGET as PREFERENCE_BUDGET
+from tidegate.policy.scopes import Broker as ForeignBroker
 from tidegate.policy.scopes import NodeLink, Role, ScopeGraph, ScopeLink, Way
 
 if TYPE_CHECKING:
@@ -217,6 +219,8 @@ class _Builder:
             when=None if entry.when is None else self.parser.predicate(entry.when, budget=PREFERENCE_BUDGET),
             keep=self.parser.view(entry.keep),
             text=entry.when,
+            denies=entry.effect is policy.Effect.DENY,
+            expires=None if entry.expires is None else in_utc(entry.expires),
         )
 
     def make_view(self, id: str, entry: policies.View) -> policy.Row:
@@ -388,4 +392,16 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         overflow=entry.overflow,
         forward=entry.forward,
         failover=None if entry.failover is None else entry.failover.built,
+        broker=None if entry.broker is None else _broker(config, entry.broker, f"{near}->{far}"),
+    )
+
+
+def _broker(config: Config, entry: Broker, link: str) -> ForeignBroker:
+    ca = entry.ca or config.node.ca
+    return ForeignBroker(
+        mqtt5=entry.version is BrokerVersion.MQTT_5,
+        client=entry.client or f"{config.node.name}:{link}",
+        user=entry.user,
+        password=None if entry.password is None else entry.password.encode(),
+        ca=None if ca is None else str(ca),
     )

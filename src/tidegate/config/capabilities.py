@@ -87,6 +87,9 @@ class Capabilities(CheckedSection):
     only. `connect`: the connection. `per-message`: also each message and subscription, which needs MQTT 5."""
     required: Switch = False
     """Whether every client needs one."""
+    travel: Switch = False
+    """Whether the capabilities of publishers go on to other nodes with their messages, and the proofs of these. Nodes
+    that they come to verify both, and refuse what they do not accept."""
     revoked: tuple[Identity, ...] = ()
     """Ids (`jti`) of those that do not count any more."""
 
@@ -108,7 +111,12 @@ def accepts(section: Capabilities) -> Accepts:
         for issuer in section.issuers
     }
     return Accepts(
-        issuers=Issuers(keys), proof=section.proof, required=section.required, revoked=revoked, grants=grants
+        issuers=Issuers(keys),
+        proof=section.proof,
+        required=section.required,
+        travel=section.travel,
+        revoked=revoked,
+        grants=grants,
     )
 
 

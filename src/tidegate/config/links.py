@@ -31,7 +31,7 @@ from tidegate.config.problems import (
     suggestion,
     unknown,
 )
-from tidegate.config.section import CheckedSection, Identity, Name, Section
+from tidegate.config.section import CheckedSection, FilePath, Identity, Name, Section
 from tidegate.config.units import Count, Duration
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
@@ -54,6 +54,13 @@ class Authenticate(StrEnum):
 
     BACKEND = "backend"
     HERE = "here"
+
+
+class Gone(StrEnum):
+    """What clients of a guarded scope see while its broker is gone."""
+
+    REFUSE = "refuse"
+    WAIT = "wait"
 
 
 class Unenveloped(StrEnum):
@@ -147,6 +154,9 @@ class Scope(CheckedSection):
     unenveloped: Unenveloped = Unenveloped.DENY
     """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
     is decided as that of nobody in particular."""
+    gone: Gone = Gone.REFUSE
+    """What clients see while the broker is gone: `refuse`: they are disconnected, and refused until it is back. `wait`:
+    they stay connected, and what they publish or ask for waits until it is back."""
     username: Identity | None = None
     """The user name with which the guard itself connects to the broker, and with `authenticate: here` for its
     clients."""
@@ -156,9 +166,14 @@ class Scope(CheckedSection):
     """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
     Default: one that is made once and kept in the data folder."""
 
+    max_age: Duration | None = Field(default=None, gt=0)
+    """After how long a message that is not retained is not taken from the broker any more. It bounds how long whole
+    messages could be replayed by who reads and writes around the guard. Default: `limits.session_expiry`, for so long
+    they may wait for their receivers."""
+
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
-            for key in ("authenticate", "unenveloped", "username", "password", "secret"):
+            for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "max_age"):
                 if key in self.model_fields_set:
                     yield (key,), "has no effect without `backend`; add that, or remove it"
         elif self.password is not None and self.username is None:
@@ -184,6 +199,33 @@ class TopicMapping(CheckedSection):
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
             yield ("topic",), _RESERVED
+
+
+class BrokerVersion(StrEnum):
+    """The protocol that a foreign broker is spoken to in."""
+
+    MQTT_5 = "5"
+    MQTT_311 = "3.1.1"
+
+
+class Broker(CheckedSection):
+    """A foreign broker at the other end of a link, and how this node connects to it as a client."""
+
+    version: BrokerVersion = BrokerVersion.MQTT_5
+    """The version of MQTT: `"5"` or `"3.1.1"`."""
+    client: Identity | None = None
+    """The client id of this node there. Default: the name of the node and that of the link."""
+    user: str | None = None
+    """Its user name there."""
+    password: str | None = Field(default=None, repr=False)
+    """Its password there. Keep it in the environment: `${NAME}`."""
+    ca: FilePath | None = None
+    """Certificates (PEM) of the authorities that may have signed that of the broker. Default: `node.ca`, and without
+    that those that the system knows."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.password is not None and self.user is None:
+            yield ("password",), "has no effect without `user`; add that, or remove it"
 
 
 class Failover(Section):
@@ -230,12 +272,14 @@ class Link(CheckedSection):
     share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
     via: tuple[FarAddress, ...] = Field(default=(), min_length=1, max_length=16)
-    """For a scope of another node: where that is, the preferred address first. `mqtts://`, host, and port (default
-    8883). Default: the other end connects."""
+    """For a scope of another node or a foreign broker: where that is, the preferred address first. `mqtts://`, host,
+    and port (default 8883); for a foreign broker also `mqtt://` (1883). Default: the other end connects."""
     peer: PeerName | None = None
     """For a scope of another node: the certificate that the other end must have, as a subject such as
     `CN=remotegym,O=MyGymBrand`, or as `sha256:` and its fingerprint. Default, with `via`: one that `trust.accept`
     lists."""
+    broker: Broker | None = None
+    """The other end is no Tidegate node, but any MQTT broker: an ordinary bridge. `{}` is enough."""
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
@@ -256,17 +300,26 @@ class Link(CheckedSection):
         if not self.remote and "forward" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("forward",), text
+        if self.broker is not None and not self.via:
+            yield ("broker",), "is connected to by this node; add `via` with its address"
+        if self.broker is not None and self.forward is Forward.SUBSCRIPTIONS:
+            yield ("forward",), "needs a Tidegate node at the other end, which tells what is subscribed to; remove it"
+        if self.broker is not None and self.failover is not None:
+            yield ("failover",), "needs a Tidegate node at the other end; remove it: addresses are tried in order"
         if self.failover is not None and len(self.via) < 2:
             text = "chooses between addresses, and `via` has" + (" one" if self.via else " none")
             yield ("failover",), f"{text}; add another one to `via`, or remove it"
         for index, address in enumerate(self.via):
+            if not address.tls and self.broker is None:
+                text = "is not encrypted, and nodes prove to each other who they are; write mqtts://"
+                yield ("via", index), f"{text}, or `broker: {{}}` if it is no Tidegate node"
             if address in self.via[:index]:
                 yield ("via", index), f"is `{address}` again; remove one of the two"
 
     @property
     def remote(self) -> bool:
         """Whether it leads to a scope of another node."""
-        return bool(self.via) or self.peer is not None
+        return bool(self.via) or self.peer is not None or self.broker is not None
 
     def towards(self) -> set[ShareDirection]:
         """The directions in which something crosses: `out`, `in`, or these two."""
@@ -398,7 +451,11 @@ def _remote(config: Config, at: DocumentPath, entry: Link) -> Iterator[Finding]:
     elif not here:
         how = remedy(entry.source, config.scopes, "name a scope of this node in `from` or `to`")
         yield at, f"joins `{entry.source}` and `{entry.target}`, and neither is a scope of this node; {how}"
-    if entry.via:
+    if entry.broker is not None:
+        if entry.peer is not None and not all(address.tls for address in entry.via):
+            text = "names a certificate, and an address in `via` is not encrypted; write mqtts://, or remove `peer`"
+            yield (*at, "peer"), text
+    elif entry.via:
         for key in ("cert", "ca"):
             if getattr(config.node, key) is None:
                 text = f"is missing, which {path_text(at)} needs: nodes prove to each other who they are; add it"

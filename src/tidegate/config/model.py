@@ -403,6 +403,11 @@ class Config(CheckedSection):
         return folder / f"tidegate-{os.getuid()}" / f"{self.node.name}-{self.listeners[0].url.port}.sock"
 
     @property
+    def http_socket(self) -> Path:
+        """Where the HTTP process asks the node: beside the control socket, with the rights of whoever asks it."""
+        return self.control_socket.with_name(f"{self.control_socket.stem}-http.sock")
+
+    @property
     def administered(self) -> bool:
         """Whether there is a store for documents that are administered over HTTP, now or from an earlier run."""
         if self.store != SQLITE:

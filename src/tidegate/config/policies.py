@@ -30,7 +30,7 @@ from tidegate.config.directory import AttributeName
 from tidegate.config.parser import LEVEL_ROOTS, Parser, parser_of, problem_text
 from tidegate.config.problems import Finding, combined_problems, refusal, remedy, requires
 from tidegate.config.section import LIST, ONE, CheckedSection, Identity, Name, OneOrMore, Person, Section, beside, shape
-from tidegate.config.units import Duration, Switch
+from tidegate.config.units import Duration, Moment, Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.levels import ORDER
@@ -173,7 +173,7 @@ class Policy(Section):
     """A condition (CEL) on `s`, `o`, `e` and, for readers, `p`. Default: always."""
 
 
-class Preference(Section):
+class Preference(CheckedSection):
     """What the owner of data says about it: it restricts what policies grant."""
 
     id: RuleId | None = None
@@ -188,10 +188,20 @@ class Preference(Section):
     to: str | None = None
     """A scope: it is about forwarding to that scope. `"*"`: to any other scope that no preference names. Default: it is
     about the clients that receive."""
+    effect: policy.Effect = policy.Effect.ALLOW
+    """`allow` or `deny`. A preference that denies forbids what its condition is true for, whatever others allow, to
+    everybody but the owner; if the condition fails, it forbids."""
     when: Condition | None = None
-    """Who may receive them, as a condition on the receiver `s`, and on `o`, `e`, `p`. Default: everybody."""
+    """Who may receive them, or with `effect: deny` who may not: a condition on the receiver `s`, and on `o`, `e`, `p`.
+    Default: everybody."""
     keep: Keep = "all"
     """What of the content such a receiver sees: `all`, or a list of JSON pointers."""
+    expires: Moment | None = None
+    """Until when it counts; without a zone it is UTC. Default: for ever."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.effect is policy.Effect.DENY and self.keep != "all":
+            yield ("keep",), "has no effect with `effect: deny`, which shows nothing; leave it out"
 
 
 class Levels(CheckedSection):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -93,6 +93,11 @@ def moment(written: object) -> datetime:
         except ValueError:
             pass
     raise refusal("must be a time; write for example `2026-03-02T09:30:00` or `2026-03-02T09:30:00Z`")
+
+
+def in_utc(moment: datetime) -> float:
+    """Seconds since 1970; a time without a zone is UTC."""
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _json_schema(title: str, number: str, units: Iterable[str]) -> WithJsonSchema:

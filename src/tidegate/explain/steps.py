@@ -192,7 +192,8 @@ class StepRecorder:
                     env["p"] = self.attributes.published_in(applicable.domain, message)
                 seen = applicable.seeing(receiver, env)
                 for each, how in applicable.considered(receiver, env):
-                    details.rule(each.id, _keeps(each.keep), each.when, how, seen)
+                    says = "deny" if each.denies else _keeps(each.keep)
+                    details.rule(each.id, says, each.when, how, seen)
             case ViewStage():
                 _tables(stage, details, known)
             case WhereStage() if known.where is not None:

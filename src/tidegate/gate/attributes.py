@@ -23,6 +23,7 @@ from tidegate.policy.levels import SIGNED
 from tidegate.policy.views import MAX_CONTENT
 from tidegate.predicate import UNKNOWN
 from tidegate.session import Context, Link, Message, SourceContext, Subject
+from tidegate.session.carried_proof import CARRIED
 
 CONTEXTS: Final = 10_000  # decoded ones that are kept
 CONTEXT_BYTES: Final = 8 * 2**20  # and what they have together
@@ -99,6 +100,8 @@ class MessageAttributes(dict[str, Any]):
                 pairs = message.properties.user_properties
                 if self.attributes.rules.announces_floor and pairs and pairs[-1][0] == FLOOR:
                     pairs = pairs[:-1]  # that is the node's own
+                if pairs and pairs[0][0] == CARRIED:
+                    pairs = pairs[1:]
                 return _by_name(pairs)
             case "scores" if self.attributes.context(message).scored:
                 # only the pipeline scores: a device cannot vouch for itself

@@ -6,8 +6,6 @@ for a stored message, and asked of each message.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tidegate.gate.attributes import FLOOR, NO_TIME
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, View
@@ -111,9 +109,9 @@ def part_of(message: Message, view: View) -> Message | None:
 
 def unsigned(part: Message, context: Context) -> Message:
     """A part of a message with this context as it goes on behind a link: its publisher has signed the whole."""
-    if not context.signed:
+    if context.unsigned is context:
         return part
-    data = replace(context, signed=False).encode()
+    data = context.unsigned.encode()
     return part.across(part.topic, part.qos, data, part.link, part.properties)
 
 

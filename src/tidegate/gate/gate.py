@@ -45,13 +45,14 @@ from tidegate.session import (
     Session,
     Subject,
 )
+from tidegate.session.carried_proof import CARRIED
 from tidegate.topics import overlaps, valid_topic
 from tidegate.wire import NONE, V5, Properties, Reason
 
 RESERVED = Deny(step=Step.WRITE, rule="reserved")
 UNHEARD = Deny(step=Step.READ, rule="reserved")
 SAMPLES = 1000  # topics of a shared lane for which its own lanes need not compile
-_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES))
+_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES, CARRIED))
 """User properties for the node, or from it. Those of a publisher are not passed on: receivers would believe them."""
 
 ORDINARY: Final = 1024  # bytes of a context
@@ -238,6 +239,7 @@ class Gate:
             surroundings=self.rules.surroundings(subject.listener).added,
             signed=proving(subject, self.rules.capabilities) is not None,
             foreign=subject.foreign,
+            token="" if subject.capability is None else subject.capability.token,
         )
 
     def floor_properties(self, context: Context) -> Properties:

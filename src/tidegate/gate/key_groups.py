@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from tidegate.gate.attributes import Attributes
@@ -40,6 +41,7 @@ EACH: Final = frozenset(
     | {f"p.{name}" for name in ("time", "qos", "size")}
 )
 """What differs from message to message."""
+DENYING: Final = "\0deny"
 _UNKNOWN: Final = (Preference(id="", user="", topic="#", broken="the preferences of the owner are not known here"),)
 """Stands for those of an owner whose preferences are not known here."""
 
@@ -119,7 +121,9 @@ class KeyGroupFinder:
 
     def _group(self, known: Known, filter: str) -> Group:
         owner = known.context.subject
-        applicable = self.owners.receiving(known.context, known.published)
+        applicable = self.owners.receiving(known.context, known.published, known.now)
+        if applicable is not None and applicable.until is not None:
+            known.stands_until(datetime.fromtimestamp(applicable.until, UTC))
         demand = known.context.demand
         return Group.of(
             filter=filter,
@@ -131,7 +135,7 @@ class KeyGroupFinder:
                 *(f"from\0{other.data.hex()}" for other in known.context.others),
             ],
             preferences=[
-                self._bound(f"{each.id}\0{each.broken or ''}", each.when, known)
+                self._bound(f"{each.id}\0{each.broken or ''}{DENYING if each.denies else ''}", each.when, known)
                 for each in (_UNKNOWN if applicable is None else applicable.preferences)
             ],
             owner=owner.user,

@@ -17,7 +17,7 @@ from tidegate.policy.demands import RELAXED
 from tidegate.policy.levels import Transport
 from tidegate.session import BackendEnd, LinkSession, Message, Session
 from tidegate.wire import V5, encode_varint
-from tidegate.wire.envelope import STATIC_BYTES, seal
+from tidegate.wire.envelope import STATIC_BYTES, authenticated
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -87,7 +87,10 @@ class BackendTarget(LinkSession):
         source = self.source
         upstream = source.upstream if isinstance(source, GuardedSession) else None
         if upstream is None or not upstream.opened or (message.qos and not upstream.exchange):
-            self.scope.service.publish(message)
+            if not message.qos and isinstance(source, GuardedSession) and source.connection is not None:
+                self.site.counters.dropped += 1  # the broker is gone, and nobody waits for this
+            else:
+                self.scope.service.publish(message)
         else:
             upstream.publish(message)
 
@@ -111,7 +114,7 @@ class BackendTarget(LinkSession):
             known = self._heads[key] = (static, envelopes.origin(self.site.origin))
         site = self.site
         site.number += 1
-        body = seal(known[0], known[1], site.number, 0, site.wall, None, 0, False, payload, self.scope.settings.key)
+        body = authenticated(known[0], known[1], site.number, site.wall, payload, self.scope.settings.key)
         block = b"\0" if upstream.version == V5 else b""
         frame = b"0%b%b%b%b" % (encode_varint(len(name) + len(block) + len(body)), name, block, body)
         if upstream.maximum and len(frame) > upstream.maximum:

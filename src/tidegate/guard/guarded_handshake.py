@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.config.links import Authenticate
+from tidegate.config.links import Gone
+from tidegate.guard.dialing import Dialing, greeting_of, is_final
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.guard.relayed_publishing import RelayedPublishing
 from tidegate.guard.upstream import Upstream
 from tidegate.scope import Refused
 from tidegate.scope.authenticator import Authenticator
 from tidegate.scope.handshake import RECEIVE_MAXIMUM, Admitted, Handshake
-from tidegate.session import NEVER, Connection, Hold, Phase, Session
-from tidegate.wire import V5, Connect, Properties, Reason
+from tidegate.session import NEVER, Connection, Hold, Session
+from tidegate.wire import Connect, Properties, Reason
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
+
+FIRST: Final = 0.1  # seconds before the second attempt to reach a broker that is gone
+LONGEST: Final = 5.0  # and between attempts at most
 
 TAKEN = Refused(
     reason=Reason.CLIENT_IDENTIFIER_NOT_VALID, text="somebody else has a session with this client identifier"
@@ -36,6 +40,7 @@ class GuardedHandshake(Handshake):
     def __init__(self, scope: GuardedScope, authenticator: Authenticator) -> None:
         super().__init__(scope, authenticator)
         self._dialed: dict[Connection, Upstream] = {}  # with those that are about to have a session
+        self._greetings: dict[Connection, Connect] = {}  # with which the broker is told of them again
         self._claims: dict[str, list[str]] = {}  # by client identifier: the principals that come with it just now
 
     # -- the broker ----------------------------------------------------------------------------------------------
@@ -56,49 +61,26 @@ class GuardedHandshake(Handshake):
         client, claims = packet.client_id, self._claims.setdefault(packet.client_id, [])
         claims.append(principal)
 
-        def done(upstream: Upstream) -> None:
-            claims.remove(principal)
-            if not claims:
-                self._claims.pop(client, None)
-            if connection.phase is not Phase.WAITING:
-                self._dialed.pop(connection, None)
-                upstream.close()
-                return
-            if upstream.refusal is not None:
-                self._dialed.pop(connection, None)
+        def arrived(upstream: Upstream) -> None:
+            if upstream.refusal is None:
+                self._dialed[connection] = upstream
             answered(upstream)
             if self._dialed.pop(connection, None) is not None:  # it was refused here
                 upstream.close()
 
-        upstream = Upstream(self.scope, self._greeting(packet), done)
-        self._dialed[connection] = upstream
+        def ended() -> None:
+            claims.remove(principal)
+            if not claims:
+                self._claims.pop(client, None)
+
         connection.hold_reading(Hold.HANDSHAKE)
-        self.scope.dial(upstream)
+        Dialing(self.scope, connection, packet, arrived, ended)
 
     def _owned_by_another(self, principal: str, client: str) -> bool:
         owner = self.scope.owners.get(client)
         if owner is not None:
             return owner.principal != principal
         return any(claim != principal for claim in self._claims.get(client, ()))
-
-    def _greeting(self, packet: Connect) -> Connect:
-        """What the broker is told of a client."""
-        settings = self.scope.settings
-        said = packet.properties
-        properties = Properties()
-        if packet.version == V5:
-            expiry = said.session_expiry_interval
-            properties = Properties(
-                session_expiry_interval=None if not expiry else self.scope.lifetime.allowed_expiry(expiry),
-                receive_maximum=said.receive_maximum,
-                maximum_packet_size=settings.max_packet,
-                request_response_information=said.request_response_information,
-                user_properties=said.user_properties,
-            )
-        username, password = packet.username, packet.password
-        if settings.authenticate is Authenticate.HERE:
-            username, password = settings.username, settings.password
-        return replace(packet, username=username, password=password, will=None, properties=properties, old=False)
 
     # -- the session ---------------------------------------------------------------------------------------------
 
@@ -132,7 +114,10 @@ class GuardedHandshake(Handshake):
                 old.connection.close(Reason.SESSION_TAKEN_OVER)
             if self.scope.sessions.get(key) is old:
                 self.scope.lifetime.end(old)
+        if self.scope.settings.gone is Gone.WAIT:
+            self._greetings[connection] = replace(greeting_of(self.scope, packet, upstream.version), clean_start=False)
         super()._attach(connection, packet, admitted)
+        self._greetings.pop(connection, None)
         if upstream.session is not None and upstream.opened:
             upstream.begin()
 
@@ -143,7 +128,43 @@ class GuardedHandshake(Handshake):
         connection.publishing = connection.reader.publishing = publishing
         session.relaying, session.upstream, session.asked = publishing, upstream, None
         upstream.attach(session)
-        publishing.upstream = upstream
+        if self.scope.settings.gone is Gone.WAIT:
+            session.greeting, session.reopen = self._greetings.pop(connection), self._wait_for_broker
+            publishing.waits_for_broker()
+
+    def _wait_for_broker(self, session: GuardedSession) -> None:
+        """The broker is gone: the client stays, and the broker is dialed until it is back."""
+        connection, wait = session.connection, FIRST
+
+        def dial() -> None:
+            if session.client in self._claims:  # it comes over another connection just now
+                self.site.timers.at(self.site.now + FIRST, dial)
+            elif session.connection is connection and session.greeting is not None and session.upstream is None:
+                self.scope.dial(Upstream(self.scope, session.greeting, answered))
+
+        def answered(upstream: Upstream) -> None:
+            nonlocal wait
+            if session.connection is not connection or connection is None or session.upstream is not None:
+                upstream.close()
+            elif upstream.refusal is None:
+                self._back(session, upstream)
+            elif is_final(upstream):
+                connection.close(Reason.SERVER_SHUTTING_DOWN, upstream.error)
+            else:
+                self.site.timers.at(self.site.now + wait, dial)
+                wait = min(2 * wait, LONGEST)
+
+        dial()
+
+    def _back(self, session: GuardedSession, upstream: Upstream) -> None:
+        assert upstream.connack is not None
+        session.upstream = upstream
+        upstream.attach(session)
+        if session.shut:
+            upstream.pause()
+        self.scope.subscribing.ask_again(session, upstream.connack.session_present)
+        session.relaying.send_again(upstream)
+        upstream.begin()
 
     def _present(self, connection: Connection, old: Session | None) -> bool:
         upstream = self._upstream(connection)

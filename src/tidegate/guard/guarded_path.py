@@ -54,8 +54,7 @@ class GuardedEgress(Egress):
         """Steps 6 to 11 for a message that the broker delivers to a client: what it gets; None: nothing, which has been
         audited."""
         scope = self.scope
-        asking = session.conditions or any(grant.terms.asks for grant in (session.subscriptions or {}).values())
-        verdict = scope.gate.permits(message, session) if asking else scope.gate.decide(message, session)
+        verdict = scope.gate.permits(message, session) if session.asks else scope.gate.decide(message, session)
         shown = self._audited(session, message, verdict)
         if shown is None:
             return None

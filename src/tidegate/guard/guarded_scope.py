@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.bounded import Weighed
 from tidegate.gate import RuleSet
 from tidegate.guard.backend_authentication import BackendAuthentication
 from tidegate.guard.backend_target import BackendTarget
@@ -21,9 +22,12 @@ from tidegate.scope.authenticator import Authenticator
 from tidegate.scope.protection import Keyring
 from tidegate.session import Subject
 from tidegate.wire import Subscription
+from tidegate.wire.envelope import STATIC_BYTES
 
 if TYPE_CHECKING:
     from tidegate.guard.upstream import Upstream
+
+INTERNED: Final = 100_000
 
 Dial = Callable[["Upstream"], None]
 """Opens the socket of a connection to the broker, or calls its `failed`."""
@@ -47,10 +51,18 @@ class GuardedScope(Scope):
         self.authenticator = BackendAuthentication(self, parts["authenticator"])
         super().__init__(**{**parts, "authenticator": self.authenticator})
         self.envelopes = Envelopes(self)
+        self.interned: Weighed[bytes, bytes] = Weighed(INTERNED, STATIC_BYTES, len, lambda key: key)
+        """What the last messages of many clients are kept under."""
         self.target = BackendTarget(self)
         self.target.subscriptions = {}
         self.subscribing.add(self.target, Subscription(filter="#", qos=2, retain_as_published=True))
         self.service = ServiceConnection(self)
+
+    @property
+    def oldest(self) -> int:
+        """In microseconds: when that was published which the broker may still owe to anybody."""
+        most = self.settings.max_age
+        return 0 if most is None else int((self.site.wall - most) * 1e6)
 
     def session(self, principal: str, client: str, subject: Subject) -> GuardedSession:
         session = GuardedSession(

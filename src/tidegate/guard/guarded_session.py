@@ -6,36 +6,94 @@ to the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from tidegate.bounded import Bounded
 from tidegate.policy import Subject
-from tidegate.session import Session, Site
+from tidegate.session import Grant, Link, Session, Site
 from tidegate.session.decider import Decider
 from tidegate.topics import matches
-from tidegate.wire import Disconnect, Reason
+from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
+from tidegate.wire.envelope import MessageId
 
 if TYPE_CHECKING:
     from tidegate.guard.relayed_publishing import RelayedPublishing
     from tidegate.guard.upstream import Upstream
+    from tidegate.scope.subscribing import Request
+
+
+class Asked:
+    """A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered."""
+
+    __slots__ = ("data", "packet", "positions", "request", "said")
+
+    def __init__(
+        self,
+        packet: Subscribe | Unsubscribe,
+        data: bytes,
+        request: Request | None = None,
+        said: Properties = NONE,
+        positions: Sequence[int] = (),
+    ) -> None:
+        self.packet = packet
+        self.data = data  # as the broker was asked
+        self.request = request  # None: the guard asked for itself, or it is UNSUBSCRIBE
+        self.said = said  # what SUBACK says beside its reason codes
+        self.positions = positions  # of those filters that the broker was asked for
+
+
+class Last:
+    """The last message of one publisher and topic that came to one client, and whether the next ones just pass.
+
+    The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
+    """
+
+    __slots__ = ("epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+
+    def __init__(self, origin: bytes) -> None:
+        self.origin = origin
+        self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
+        self.outputs = [0, 0, 0]  # and of what monitors had made of it
+        self.micros = 0
+        self.head = b""  # what its client's packets begin with; empty: each is decided
+        self.epoch = -1  # of the decisions, when that was so
+        self.link: Link | None = None  # for this client as it was then
+
+    def is_newer(self, id: MessageId, micros: int, qos: int) -> bool:
+        """Whether a message has not been here; then it is the last one."""
+        if id.origin != self.origin:
+            if micros <= self.micros:
+                return False
+            self.origin, self.numbers, self.outputs = id.origin, [-1, -1, -1], [0, 0, 0]
+        if (id.number, id.output) <= (self.numbers[qos], self.outputs[qos]):
+            return False
+        self.numbers[qos], self.outputs[qos] = id.number, id.output
+        self.micros = max(self.micros, micros)
+        return True
 
 
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "relaying", "upstream")
+    __slots__ = ("asked", "asks", "greeting", "last", "relaying", "reopen", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
         self.upstream: Upstream | None = None
         self.relaying: RelayedPublishing  # what it publishes over its present connection
-        self.asked: dict[int, Any] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.asks = 0  # subscriptions that ask for anything themselves
+        self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
+        self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
+        self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
     # -- the two connections -----------------------------------------------------------------------------------
 
     def leave(self, packet: Disconnect | None = None) -> None:
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
-        self.asked = None
+        self.asked = self.greeting = self.reopen = None
         if upstream is not None:
             upstream.session = None
             upstream.close(packet)
@@ -44,7 +102,9 @@ class GuardedSession(Session):
         """The connection to the broker is over."""
         if self.upstream is upstream:
             self.upstream = None
-            if self.connection is not None:
+            if self.connection is not None and self.reopen is not None and upstream.vanished:
+                self.reopen(self)
+            elif self.connection is not None:
                 self.connection.close(reason, why)
 
     def pause(self) -> None:
@@ -74,9 +134,26 @@ class GuardedSession(Session):
 
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""
-        return any(
-            grant.retain_as_published and matches(filter, topic) for filter, grant in (self.subscriptions or {}).items()
-        )
+        return any(grant.retain_as_published for grant in self._matching(topic))
+
+    # What a broker of MQTT 3.1.1 does not know of subscriptions.
+
+    def identifiers(self, topic: str) -> tuple[int, ...]:
+        """The subscription identifiers that a message of this topic comes by."""
+        ids = {id for grant in self._matching(topic) for id in grant.ids}
+        return tuple(sorted(ids)) if self.version == V5 else ()
+
+    def wants_no_own(self, topic: str) -> bool:
+        """Whether it does not want its own messages of this topic."""
+        grants = self._matching(topic) if self.version == V5 else []
+        return bool(grants) and all(grant.no_local for grant in grants)
+
+    def _matching(self, topic: str) -> list[Grant]:
+        return [
+            grant
+            for filter, grant in (self.subscriptions or {}).items()
+            if matches(filter if grant.group is None else grant.group[1], topic)
+        ]
 
     # -- what the client acknowledges ----------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ know: conditions, demands, and who may read what. Nothing is routed by it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
-from tidegate.guard.guarded_session import GuardedSession
+from tidegate.guard.guarded_session import Asked, GuardedSession
 from tidegate.policy.demands import REQUIRE
 from tidegate.predicate import Predicate
 from tidegate.scope.subscribing import Request, Subscribing
@@ -20,6 +20,7 @@ from tidegate.session.usage import name_weight
 from tidegate.topics import share
 from tidegate.wire import (
     NONE,
+    V5,
     Properties,
     Reason,
     Suback,
@@ -37,23 +38,13 @@ OURS = frozenset((REQUIRE, "s", "where", "capability", "proof"))
 """User properties of a SUBSCRIBE that are for the guard."""
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A SUBSCRIBE that the broker has not answered."""
-
-    request: Request
-    said: Properties
-    asked: list[int]  # which of its filters were asked of the broker
-
-
 class GuardedSubscribing(Subscribing):
     """The subscribing side of a guarded scope."""
 
     def _answer(self, request: Request, packet: Subscribe, connection: Connection | None, said: Properties) -> None:
         session = request.session
         assert isinstance(session, GuardedSession)
-        upstream = session.upstream
-        if upstream is None or session.connection is not connection:
+        if session.connection is not connection:
             return
         asked = [index for index, reason in enumerate(request.reasons) if reason < 0x80]
         if not asked:
@@ -62,41 +53,57 @@ class GuardedSubscribing(Subscribing):
         filters = tuple(packet.subscriptions[index] for index in asked)
         pairs = tuple(pair for pair in packet.properties.user_properties if pair[0] not in OURS)
         properties = NONE
-        if upstream.v5 and packet.properties is not NONE:
+        version = session.relaying.upstream.version
+        if version == V5 and packet.properties is not NONE:
             properties = replace(packet.properties, user_properties=pairs)
+        forwarded = Subscribe(packet_id=packet.packet_id, subscriptions=filters, properties=properties)
+        self._ask(session, Asked(packet, encode(forwarded, version), request, said, asked))
+
+    def _ask(self, session: GuardedSession, asked: Asked) -> None:
+        """Asks the broker: now, or when it is back."""
         if session.asked is None:
             session.asked = {}
-        session.asked[packet.packet_id] = _Asked(request, said, asked)
-        forwarded = Subscribe(packet_id=packet.packet_id, subscriptions=filters, properties=properties)
-        upstream.send(encode(forwarded, upstream.version))
+        session.asked[asked.packet.packet_id] = asked
+        if session.upstream is not None:
+            session.upstream.send(asked.data)
+
+    def ask_again(self, session: GuardedSession, present: bool) -> None:
+        """The broker is back, with or without the session: it is asked what it has not answered, or does not know."""
+        upstream = session.upstream
+        assert upstream is not None
+        known = {} if present else session.subscriptions or {}
+        if known:
+            pid = next(pid for pid in range(65535, 0, -1) if pid not in (session.asked or {}))
+            handling = 2 if upstream.v5 else 0  # what is retained there the client has
+            filters = tuple(replace(grant.subscription(), retain_handling=handling) for grant in known.values())
+            packet = Subscribe(packet_id=pid, subscriptions=filters)
+            self._ask(session, Asked(packet, encode(packet, upstream.version)))
+        for asked in list((session.asked or {}).values()):
+            if asked.request is not None or isinstance(asked.packet, Unsubscribe):
+                upstream.send(asked.data)
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
         assert isinstance(session, GuardedSession)
-        upstream = session.upstream
-        if upstream is not None:
-            if session.asked is None:
-                session.asked = {}
-            session.asked[packet.packet_id] = packet
-            forwarded = packet if upstream.v5 else replace(packet, properties=NONE)
-            upstream.send(encode(forwarded, upstream.version))
+        version = session.relaying.upstream.version
+        forwarded = packet if version == V5 else replace(packet, properties=NONE)
+        self._ask(session, Asked(packet, encode(forwarded, version)))
         yield from ()
 
     def answered(self, session: GuardedSession, packet: Suback | Unsuback) -> None:
         """The broker has answered."""
         asked = (session.asked or {}).pop(packet.packet_id, None)
-        match asked, packet:
-            case _Asked(), Suback():
-                self._granted(session, asked, packet)
-            case Unsubscribe(), Unsuback():
-                self._gone(session, asked, packet)
-            case _:
-                raise ProtocolError("an answer to nothing that was asked")
+        if asked is None or isinstance(asked.packet, Subscribe) is not isinstance(packet, Suback):
+            raise ProtocolError("an answer to nothing that was asked")
+        if isinstance(packet, Unsuback):
+            assert isinstance(asked.packet, Unsubscribe)
+            self._gone(session, asked.packet, packet)
+        elif asked.request is not None:
+            self._granted(session, asked, asked.request, packet)
 
-    def _granted(self, session: GuardedSession, asked: _Asked, packet: Suback) -> None:
-        request = asked.request
-        if len(packet.reasons) != len(asked.asked):
+    def _granted(self, session: GuardedSession, asked: Asked, request: Request, packet: Suback) -> None:
+        if len(packet.reasons) != len(asked.positions):
             raise ProtocolError("SUBACK with another number of answers than there were filters")
-        for index, grant, reason in zip(asked.asked, request.granted, packet.reasons, strict=True):
+        for index, grant, reason in zip(asked.positions, request.granted, packet.reasons, strict=True):
             request.reasons[index] = reason
             known = (session.subscriptions or {}).get(grant.filter)
             if reason >= 0x80:
@@ -143,7 +150,10 @@ class GuardedSubscribing(Subscribing):
         group, filter = share(subscription.filter)
         grant = Grant(session, subscription, min(subscription.qos, self.site.limits.max_qos), identifier, terms, where)
         assert session.subscriptions is not None
+        assert isinstance(session, GuardedSession)
+        session.asks += grant.terms.asks
         if (old := session.subscriptions.get(subscription.filter)) is not None:
+            session.asks -= old.terms.asks
             self._left(old)
             session.shares -= old.group is not None
         else:
@@ -159,6 +169,8 @@ class GuardedSubscribing(Subscribing):
         if isinstance(session, LinkSession):
             return super().forget(session, filter)
         grant = (session.subscriptions or {})[filter]
+        assert isinstance(session, GuardedSession)
+        session.asks -= grant.terms.asks
         session.shares -= grant.group is not None
         self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
         self._left(grant)

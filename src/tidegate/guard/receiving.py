@@ -5,16 +5,20 @@ A message that this client may not have is acknowledged to the broker and audite
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tidegate.bounded import Bounded
 from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
 from tidegate.guard.envelopes import Unauthentic
+from tidegate.guard.guarded_session import Last
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
-from tidegate.wire import NONE, Publish, Pubrel, decode, encode
+from tidegate.wire import NONE, V5, Publish, Pubrel, decode, encode, encode_properties, encode_varint
+from tidegate.wire.envelope import Envelope, authentic_at
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -22,21 +26,47 @@ if TYPE_CHECKING:
     from tidegate.guard.upstream import Upstream
 
 UNENVELOPED: Final = Deny(step=Step.WRITE, rule="unenveloped")
+REPLAYED: Final = Deny(step=Step.WRITE, rule="replayed")
+KNOWN: Final = 10_000  # publishers and topics of which each client's last message is known
 
 
 class Receiving:
     """Takes what one client's connection to the broker brings."""
 
-    __slots__ = ("own", "scope", "session", "upstream")
+    __slots__ = ("_opened", "own", "scope", "session", "upstream", "v5")
 
     def __init__(self, scope: GuardedScope, session: GuardedSession, upstream: Upstream) -> None:
         self.scope = scope
         self.session = session
         self.upstream = upstream
+        self.v5 = upstream.v5
+        self._opened: Envelope | None = None  # of the message that is being taken
         self.own: set[int] = set()  # QoS 2 messages that the guard answers in place of its client
 
     def unacknowledged(self, data: bytes, start: int, stop: int) -> None:
         """A QoS 0 message that is not retained."""
+        # hot: one MAC, one look-up, one append
+        session, v5 = self.session, self.v5
+        after = start + 2 + (data[start] << 8 | data[start + 1])
+        if after < stop and not (v5 and data[after]) and (known := session.last) is not None:
+            edge, body, origin, number, micros = authentic_at(data, after + v5, stop, self.scope.settings.key)
+            last = known.get(data[start:edge])
+            if (
+                last is not None
+                and (head := last.head)
+                and last.origin == origin
+                and last.numbers[0] < number
+                and last.epoch == self.scope.gate.stored.epoch
+                and last.link is session.outward
+                and micros >= self.scope.oldest
+                and not session.shut
+            ):
+                last.numbers[0], last.micros = number, micros
+                out = session.out
+                if not out:
+                    self.scope.site.dirty.append(session)
+                out.append(b"0%b%b%b" % (encode_varint(len(head) + stop - body), head, data[body:stop]))
+                return
         packet = decode(0x30, data[start:stop], self.upstream.version)
         assert isinstance(packet, Publish)
         self.published(packet)
@@ -44,19 +74,26 @@ class Receiving:
     def published(self, packet: Publish) -> None:
         """A message."""
         message = self._message(packet)
-        if message is None:
+        if message is None or (not self.v5 and self._own(message)):
             self._done_with(packet)
             return
         events = self.scope.path.egress.received(self.session, message)
+        if not packet.qos and events and events[0] is message:
+            self._note_clear(packet, message)
         if not events or not self._passed_on(packet, events[0], own=events[0] is message):
             self._done_with(packet)
         for event in (events or ())[1:]:  # what monitors have made of it besides
             self._sent_besides(event)
 
+    def _own(self, message: Message) -> bool:
+        """Whether its client has published it and does not want it, which a broker of MQTT 3.1.1 is not told."""
+        return self.scope.path.egress.own(self.session, message) and self.session.wants_no_own(message.topic)
+
     def _message(self, packet: Publish) -> Message | None:
         """What a packet brings, out of its envelope; None: nothing that anybody may have."""
         scope, site = self.scope, self.scope.site
         topic = packet.topic
+        self._opened = None
         if topic[:1] == "$" and topic.startswith("$SYS/"):
             return self._plain(packet, envelopes.backend(scope))
         try:
@@ -69,9 +106,13 @@ class Receiving:
             self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail=str(error)))
             return None
         static, id = envelope.static, envelope.id
+        if not packet.retain and (why := self._replayed(packet, envelope)) is not None:
+            self._report(topic, why)
+            return None
         if static.topic != topic and static.under is None and "topic" not in static.publisher:
             self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail="it is under another topic"))
             return None
+        self._opened = envelope
         context = scope.envelopes.context(static, topic, envelope.qos if envelope.qos != packet.qos else None)
         properties = packet.properties
         expires = None
@@ -97,6 +138,30 @@ class Receiving:
             id.output,
         )
 
+    def _replayed(self, packet: Publish, envelope: Envelope) -> Deny | None:
+        """Whether a message has been here. What is retained may come again, and what the broker says is a repetition.
+
+        One that is too old is none that the broker still owes to anybody.
+        """
+        scope, micros = self.scope, round(envelope.published * 1e6)
+        if micros < scope.oldest:
+            return replace(REPLAYED, detail="it is older than `max_age`")
+        last = self._last(packet.topic, envelope)
+        if not (packet.dup or last.is_newer(envelope.id, micros, envelope.qos)):
+            return REPLAYED
+        return None
+
+    def _last(self, topic: str, envelope: Envelope) -> Last:
+        session, name = self.session, topic.encode()
+        known = session.last
+        if known is None:
+            known = session.last = Bounded(KNOWN)
+        key = b"%b%b%b%b" % (len(name).to_bytes(2, "big"), name, b"\0" if self.v5 else b"", envelope.static.data)
+        last = known.get(key)
+        if last is None:
+            last = known[self.scope.interned[key]] = Last(envelope.id.origin)
+        return last
+
     def _plain(self, packet: Publish, context: bytes) -> Message:
         """What comes without an envelope, and may."""
         site = self.scope.site
@@ -118,6 +183,24 @@ class Receiving:
             properties,
         )
 
+    def _note_clear(self, packet: Publish, message: Message) -> None:
+        """Notes that what follows of the same publisher and topic just passes, if that is so."""
+        session, scope = self.session, self.scope
+        if not self.v5 and session.version == V5:  # what the broker does not know is looked up for each
+            return
+        if session.asks or session.leaving or not session.plain or scope.gate.counts_allowed or packet.retain:
+            return
+        if self._opened is None or not scope.gate.stored.clear_for(message, session):
+            return
+        last = self._last(packet.topic, self._opened)
+        name = packet.topic.encode()
+        block = b""
+        if session.version == V5:
+            floor = scope.gate.floor_properties(scope.gate.attributes.context(message))
+            block = b"\0" if floor is NONE else encode_properties(floor)
+        last.head = scope.interned[len(name).to_bytes(2, "big") + name + block]
+        last.epoch, last.link = scope.gate.stored.epoch, session.outward
+
     def _sent_besides(self, message: Message) -> None:
         """Without an identifier that the broker could take for one of its own."""
         fitting = self.session._fitting(message, 0, False, ())
@@ -130,7 +213,8 @@ class Receiving:
         retain = packet.retain or (
             message.retain and not message.payload and session.retains_as_published(packet.topic)
         )
-        fitting = session._fitting(message, packet.qos, retain, packet.properties.subscription_identifiers)
+        ids = packet.properties.subscription_identifiers if self.v5 else session.identifiers(packet.topic)
+        fitting = session._fitting(message, packet.qos, retain, ids)
         if fitting is None:
             self.scope.site.counters.dropped += 1
             return False

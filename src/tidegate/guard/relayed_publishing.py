@@ -7,14 +7,15 @@ and that the broker has not acknowledged yet [MQTT-4.6.0-2].
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny
-from tidegate.session import Connection, Message
+from tidegate.session import Connection, Hold, Message
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.host import Refusal, Route
 from tidegate.session.packet_costs import TAKEN
+from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Ack, Publishing, with_floor_properties
 from tidegate.wire import NONE, Properties, Puback, Pubcomp, Publish, Pubrec, Reason, Type, encode
 
@@ -28,7 +29,7 @@ NEVER: Final = 1 << 62
 class RelayedPublishing(Publishing):
     """What one connection of a client publishes."""
 
-    __slots__ = ("_dup", "_exchanges", "_relayed", "upstream")
+    __slots__ = ("_dup", "_exchanges", "_kept", "_postponed", "_relayed", "upstream")
 
     def __init__(self, connection: Connection, upstream: Upstream) -> None:
         super().__init__(connection)
@@ -36,6 +37,8 @@ class RelayedPublishing(Publishing):
         self._dup = False  # of the PUBLISH that is being taken
         self._relayed: dict[int, Ack] = {}  # PUBACK and PUBREC that the broker owes
         self._exchanges: set[int] = set()  # QoS 2 messages that the broker has, and that are not complete
+        self._kept: dict[int, bytes] | None = None  # what is sent again when the broker is back, if that is waited for
+        self._postponed: deque[tuple[Any, ...]] = deque()  # what it is not there for
 
     # -- PUBLISH -----------------------------------------------------------------------------------------------
 
@@ -63,6 +66,9 @@ class RelayedPublishing(Publishing):
             super().take(route, payload, qos, retain, pid, properties, expires, context)
             return
         session, site, upstream = self.session, self.site, self.upstream
+        if not upstream.opened:
+            self._postpone(route, payload, qos, retain, pid, properties, expires, context)
+            return
         if qos > site.limits.max_qos:
             raise ProtocolError("QoS not supported", Reason.QOS_NOT_SUPPORTED)
         if self.v5 and pid not in self._exchanges:
@@ -131,6 +137,8 @@ class RelayedPublishing(Publishing):
         """PUBACK, PUBREC or PUBCOMP of the broker."""
         pid = packet.packet_id
         frame = encode(packet, self.connection.version)
+        if self._kept is not None:
+            self._kept.pop(pid, None)
         if isinstance(packet, Pubcomp):
             self._exchanges.discard(pid)
             self.session.send(frame)
@@ -152,4 +160,38 @@ class RelayedPublishing(Publishing):
         if pid in (self.session.incoming or ()) or not pid:
             super().release(pid)
         else:
-            self.upstream.send(b"\x62\x02" + pid.to_bytes(2, "big"))
+            data = b"\x62\x02" + pid.to_bytes(2, "big")
+            self.keep(pid, data)
+            self.upstream.send(data)
+
+    # -- while the broker is gone --------------------------------------------------------------------------------
+
+    def keep(self, pid: int, data: bytes) -> None:
+        """What is sent again if the broker goes before it has answered."""
+        if self._kept is not None:
+            self._kept[pid] = data
+
+    def waits_for_broker(self) -> None:
+        """It is waited for: what it does not answer is kept."""
+        self._kept = {}
+
+    def _postpone(self, *publish: Any) -> None:
+        """A PUBLISH that the broker is not there for: nothing more is read from the client."""
+        self._postponed.append((*publish, self._dup))
+        self.stalled = True
+        self.connection.hold_reading(Hold.BACKEND)
+
+    def send_again(self, upstream: Upstream) -> None:
+        """The broker is back."""
+        self.upstream = upstream
+        for data in (self._kept or {}).values():
+            dup = 0x08 if data[0] >> 4 == Type.PUBLISH else 0
+            upstream.send(bytes((data[0] | dup,)) + data[1:])
+        postponed, self._postponed = self._postponed, deque()
+        self.stalled = False
+        for *publish, self._dup in postponed:
+            self.take(*publish)
+        self._dup = False
+        self.connection.release_reading(Hold.BACKEND)
+        if self.connection.phase is OPEN:
+            self.connection.reader.resume()

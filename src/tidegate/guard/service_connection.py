@@ -93,7 +93,7 @@ class ServiceConnection:
             self._opened(upstream)
             return
         self.upstream = None
-        if upstream.reached and self.version == V5 and (upstream.connack is None or upstream.unsupported):
+        if self.version == V5 and upstream.outdated:
             self.version = V311
             self._wait = FIRST
         elif upstream.reached:
@@ -199,6 +199,9 @@ class ServiceConnection:
         elif sent is not None:
             del self._sent[pid]
             self._pump()
+
+    def keep(self, pid: int, data: bytes) -> None:
+        """`publish` keeps it (as `RelayedPublishing`)."""
 
     # -- as `Receiving`: nothing is subscribed to ----------------------------------------------------------------
 

@@ -80,6 +80,7 @@ class Upstream(asyncio.Protocol):
         "_packet",
         "_paused",
         "_timer",
+        "_told",
         "_transport",
         "_unread",
         "connack",
@@ -128,6 +129,7 @@ class Upstream(asyncio.Protocol):
         self._keep_alive = float(packet.keep_alive)
         self._last_read = 0.0
         self._timer: Any = None
+        self._told = False  # by the broker, that this is the end
 
     # -- the beginning -----------------------------------------------------------------------------------------
 
@@ -160,9 +162,9 @@ class Upstream(asyncio.Protocol):
         return self._transport is not None
 
     @property
-    def unsupported(self) -> bool:
-        """Whether it does not speak this version."""
-        return self.refusal is Reason.UNSUPPORTED_PROTOCOL_VERSION
+    def outdated(self) -> bool:
+        """Whether somebody is there who does not speak this version."""
+        return self.reached and (self.connack is None or self.refusal is Reason.UNSUPPORTED_PROTOCOL_VERSION)
 
     @property
     def refusal(self) -> Reason | None:
@@ -175,6 +177,11 @@ class Upstream(asyncio.Protocol):
         if self.version != V5:
             return _RETURN_CODES.get(code, Reason.SERVER_UNAVAILABLE)
         return Reason(code)
+
+    @property
+    def vanished(self) -> bool:
+        """Whether it has ended without a word."""
+        return not self._told
 
     def attach(self, session: GuardedSession) -> None:
         """A client has it from now on: packets are taken."""
@@ -223,10 +230,12 @@ class Upstream(asyncio.Protocol):
         try:
             used = self._read(data)
         except PacketError as error:
+            self._told = True
             self.end(f"the broker broke the protocol: {error}")
             return
         except Exception as error:  # noqa: BLE001 - a bug closes one connection and is reported, the loop goes on
             self.scope.on_bug(self, error)
+            self._told = True
             self.end("internal error")
             return
         if used < len(data) and self.opened:
@@ -291,6 +300,7 @@ class Upstream(asyncio.Protocol):
                 pass
             case Disconnect():
                 said = packet.properties.reason_string
+                self._told = packet.reason != Reason.SERVER_SHUTTING_DOWN
                 self.end(said or f"the broker has said DISCONNECT {packet.reason:#04x}", Reason(packet.reason))
             case _:
                 raise ProtocolError(f"{type(packet).__name__.upper()} is never sent by a broker here")
@@ -335,6 +345,8 @@ class Upstream(asyncio.Protocol):
         if clears:  # ahead of what says so to clients: whoever acknowledges that has done this, too
             cleared = encode_publish_parts(message.topic.encode(), b"", 0, True, self.version, NONE)
             self.send(b"".join(cleared))
+        if self.exchange and self.session is not None:
+            self.session.relaying.keep(pid, data)
         self.exchange = 0
         self.send(data)
         return data

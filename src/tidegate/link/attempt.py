@@ -22,9 +22,10 @@ from tidegate.config.address import Address
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.net import ConnectionShell
 from tidegate.scope import Refused
-from tidegate.scope.node_links import LinkEnd, Peer
+from tidegate.scope.link_greeting import Peer
+from tidegate.scope.node_links import LinkEnd
 from tidegate.session import Connection, Host, Phase, Site
-from tidegate.wire import V5, Connack, Reason, Type, decode, encode, frame
+from tidegate.wire import V5, Connack, Packet, Pingresp, Reason, Type, decode, encode, frame
 
 CONNECTING: Final = 10.0  # seconds for everything up to CONNACK
 LINGER: Final = 2.0  # seconds for the other side to see that a connection ends
@@ -102,6 +103,7 @@ class Attempt:
                     address.host,
                     address.port,
                     ssl=context,
+                    server_hostname=address.host if context is not None and context.check_hostname else None,
                     ssl_handshake_timeout=None if context is None else CONNECTING,
                     ssl_shutdown_timeout=None if context is None else LINGER,
                 )
@@ -128,9 +130,12 @@ class Attempt:
             return False
         self.peer = found
         greeting = self.end.greeting()
-        properties = replace(greeting.properties, maximum_packet_size=self._max_packet)
+        version = connection.version = greeting.version
+        properties = greeting.properties
+        if version == V5:
+            properties = replace(properties, maximum_packet_size=self._max_packet)
         greeting = replace(greeting, keep_alive=max(1, ceil(self.keep_alive)), properties=properties)
-        connection.write(encode(greeting, V5))
+        connection.write(encode(greeting, version))
         return True
 
     def _receive(self, data: bytes) -> None:
@@ -145,14 +150,14 @@ class Attempt:
             if whole is None:
                 return
             first, start, stop = whole
-            packet = decode(first, data[start:stop], V5)
+            packet = decode(first, data[start:stop], self.connection.version)
         except PacketError as error:
             self._fail(f"it does not answer as a broker does: {error}")
             self.abort()
             return
         assert isinstance(packet, Connack)
         if packet.reason:
-            self._fail(_refusal(packet))
+            self._fail(self.end.refusal(packet))
         elif why := self._attach(packet):
             self._fail(why)
         else:
@@ -213,8 +218,11 @@ class Attempt:
         self._pinged = perf_counter()
         self.connection.write(PINGREQ)  # also while its session is not to write
 
-    def _answered(self) -> None:
-        self.round_trip = perf_counter() - self._pinged
+    def _answered(self, packet: Packet) -> None:
+        if isinstance(packet, Pingresp):
+            self.round_trip = perf_counter() - self._pinged
+        else:
+            self.end.take_answer(packet)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -260,12 +268,3 @@ def _reason(error: Exception) -> str:
             return text
         case _:
             return str(error) or type(error).__name__
-
-
-def _refusal(packet: Connack) -> str:
-    try:
-        name = Reason(packet.reason).name.lower().replace("_", " ")
-    except ValueError:
-        name = "refused"
-    text = packet.properties.reason_string
-    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")

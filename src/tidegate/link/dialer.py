@@ -62,6 +62,7 @@ class Dialer:
         """`context` reads the node's certificates, and may block. `peer` says who is at the other end."""
         self.end = end
         self.via = end.link.via  # as it was when this one was made
+        self.broker = end.link.broker  # the same
         self.strategy = None  # see `Failover`
         self.state = State.CONNECTING
         self.address: Address | None = None

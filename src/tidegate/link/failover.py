@@ -77,6 +77,7 @@ class Failover:
         self.end = end
         self.via = end.link.via  # as it was when this one was made
         self.strategy = end.link.failover
+        self.broker = end.link.broker  # none: see `config.links`
         self.switches = 0
         self._interfaces = [Interface(end, number, url) for number, url in enumerate(end.link.via)]
         self._default = self._interfaces[0]

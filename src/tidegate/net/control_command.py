@@ -1,8 +1,8 @@
 """Control commands with types: the class that the sender fills in is the class that the node reads.
 
 A command is a dataclass whose fields are its arguments on the control socket. `typed` refuses arguments that are
-missing, unknown or of another type. It does not decide who may send a command: only the node's own user can open the
-control socket.
+missing, unknown or of another type. It does not decide who may send a command: `control_socket` and
+`admin.permissions` do.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ moved into place, so that there is no moment at which others could open it. Line
 - A socket left behind by a dead process is replaced; a live one is never taken over.
 
 `Control` is the node's side; `ask` and `follow` are the other side, synchronous, for the command line.
-It will not authenticate (the file's permissions do) and is not made for bulk data.
+Whoever may open the socket may send every command, unless there is an `authorise`: then a request has the member
+`caller`, the credential of whoever asks, and that decides. It is not made for bulk data.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import inspect
 import os
 import socket
 import stat
+import struct
 import tempfile
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -42,11 +44,15 @@ PEERS = 64
 IDLE = 300.0  # seconds for the next request
 SLOW = 10.0  # seconds for the peer to take an answer
 STARTING = 2.0  # seconds to wait for another node that is making its socket
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 ADDRESS = 107  # bytes in the address of a Unix socket, without the final NUL
 
 log = structlog.get_logger(__name__)
 
 Command = Callable[..., Any | Awaitable[Any]]
+Authorise = Callable[[str, str | None, dict[str, Any]], dict[str, Any]]
+"""The arguments with which a command counts, by its name, the credential of the caller and those that were sent; a
+`Problem` if that caller may not send it."""
 
 
 class Control:
@@ -56,9 +62,19 @@ class Control:
     any other exception is logged, and the peer is told where to look.
     """
 
-    def __init__(self, path: Path, commands: Mapping[str, Command]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        commands: Mapping[str, Command],
+        *,
+        authorise: Authorise | None = None,
+        shunned: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`shunned`: processes, by their ids, that are not answered here."""
         self.path = path
         self._commands = commands
+        self._authorise = authorise
+        self._shunned = shunned
         self._turn = asyncio.Lock()
         self._signatures = {name: inspect.signature(command) for name, command in commands.items()}
         self._server: asyncio.Server | None = None
@@ -110,7 +126,9 @@ class Control:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # drain() means that everything has left
         try:
-            if len(self._peers) > PEERS:
+            if self._shunned(_peer(writer)):
+                await _send(writer, _error("this process may not use the control socket"))
+            elif len(self._peers) > PEERS:
                 await _send(writer, _error("too many connections to the control socket; try again"))
             else:
                 await self._serve(reader, writer)
@@ -150,7 +168,12 @@ class Control:
         if command is None:
             return _error(f"no command {name!r}; there is {', '.join(sorted(self._commands))}")
         try:
+            if self._authorise is not None:
+                caller = request.pop("caller", None)
+                request = self._authorise(name, caller if isinstance(caller, str) else None, request)
             self._signatures[name].bind(**request)
+        except Problem as error:
+            return _problem(error)
         except TypeError as error:
             return _error(f"{name}: {error}")
         async with self._turn:
@@ -161,7 +184,7 @@ class Control:
                 result = await result
             return aiter(result) if isinstance(result, AsyncIterable) else _line({"ok": True, "result": result})
         except Problem as error:
-            return _line({"ok": False, "error": str(error), "problem": error.problem, "details": error.details})
+            return _problem(error)
         except TidegateError as error:
             return _error(str(error))
         except Exception as error:
@@ -224,6 +247,18 @@ def _line(value: Any) -> bytes:
 
 def _error(what: str) -> bytes:
     return _line({"ok": False, "error": what})
+
+
+def _problem(error: Problem) -> bytes:
+    return _line({"ok": False, "error": str(error), "problem": error.problem, "details": error.details})
+
+
+def _peer(writer: asyncio.StreamWriter) -> int:
+    """The id of the process at the other end; 0: it is not known."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    told = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[0])
 
 
 # Making the socket.

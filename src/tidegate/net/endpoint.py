@@ -39,17 +39,20 @@ class Tls:
         return context
 
 
-def client_context(*, cert: Path | None, key: Path | None, ca: Path, minimum: str = "1.2") -> ssl.SSLContext:
+def client_context(*, cert: Path | None, key: Path | None, ca: Path | None, minimum: str = "1.2") -> ssl.SSLContext:
     """For a node that connects to another, from the files as they are now: each shows the other its certificate, if it
-    has one."""
+    has one. Without `ca` it is the authorities of the system that count."""
     context = Context(ssl.PROTOCOL_TLS_CLIENT)
-    context.authorities = authorities_in(_read(ca))
+    if ca is not None:
+        context.authorities = authorities_in(_read(ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minimum == "1.3" else ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    if cert is None:
-        _trust(context, ca)
+    if ca is None:
+        context.load_default_certs()
     else:
-        _load(context, cert, key or cert, ca)
+        _trust(context, ca)
+    if cert is not None:
+        _load(context, cert, key or cert, None)
     return context
 
 

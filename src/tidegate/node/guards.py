@@ -104,9 +104,11 @@ class Guards:
             address=scope.backend,
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
+            gone=scope.gone,
             username=scope.username,
             password=None if scope.password is None else scope.password.encode(),
             key=self._key(name, scope, config),
+            max_age=config.limits.session_expiry if scope.max_age is None else scope.max_age,
             max_packet=max((each.max_packet for each in config.listeners), default=LARGEST) + ENVELOPE,
         )
 

@@ -156,15 +156,19 @@ class HttpProcess:
                 listener.close()
         self._socket = self._metrics = None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs now."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
+
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
-        process = self._process
-        pid = None if process is None or process.returncode is not None else process.pid
         return {
             "url": str(self._http.url),
             "port": self.port,
             "metrics_port": self.metrics_port,
-            "pid": pid,
+            "pid": self.pid,
             "restarts": self.restarts,
         }
 
@@ -232,7 +236,7 @@ def _serving(config: Config) -> Serving:
     assert http is not None
     return Serving(
         descriptor=-1,
-        control=config.control_socket,
+        control=config.http_socket,
         data=config.node.data,
         cert=http.cert,
         key=http.key,

@@ -11,10 +11,13 @@ import asyncio
 import ssl
 import time
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from tidegate.authentication.foreign_broker import foreign_broker
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
@@ -58,6 +61,7 @@ class LinkConnections:
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
         self.vouching.start()
+        links.capabilities.verify = self._node.authentication.travelled
         self._arrange()
 
     async def close(self) -> None:
@@ -85,7 +89,8 @@ class LinkConnections:
         for name, dialer in list(self.dialers.items()):
             end = ends.get(name)
             link = end.link if end is dialer.end else None
-            if link is None or link.via != dialer.via or link.failover != dialer.strategy:
+            made = (dialer.via, dialer.strategy, dialer.broker)
+            if link is None or (link.via, link.failover, link.broker) != made:
                 self._stop(name)
         for name, end in ends.items():
             if end.link.via and name not in self.dialers:
@@ -97,8 +102,8 @@ class LinkConnections:
         options: dict[str, Any] = {
             "site": node.site,
             "loop": node.loop,
-            "context": lambda: certificates(node.config),
-            "peer": self._peer,
+            "context": lambda: end_certificates(node.config, end),
+            "peer": partial(self._peer, end),
             "on_bug": node.bug,
             "max_packet": max((each.max_packet for each in node.config.listeners), default=LARGEST) + ENVELOPE,
         }
@@ -117,18 +122,22 @@ class LinkConnections:
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    def _peer(self, connection: Connection, expected: str | None) -> Any:
-        return self._node.authentication.peer(connection, expected)
+    def _peer(self, end: LinkEnd, connection: Connection, expected: str | None) -> Any:
+        authentication = self._node.authentication
+        if end.link.broker is not None:
+            levels = authentication.built.rules.levels
+            return foreign_broker(connection, end.link, levels, authentication.revocation)
+        return authentication.peer(connection, expected)
 
     def _review(self, end: LinkEnd) -> None:
         for standby in tuple(end.standbys.values()):
             open_one = standby.session.connection
-            if open_one is not None and self._peer(open_one, end.link.peer) != standby.peer:
+            if open_one is not None and self._peer(end, open_one, end.link.peer) != standby.peer:
                 open_one.close(Reason.ADMINISTRATIVE_ACTION, "the level of this connection has changed")
         connection = end.session.connection
         if connection is None:
             return
-        found = self._peer(connection, end.link.peer)
+        found = self._peer(end, connection, end.link.peer)
         same = end.agreed == end.link.directions
         if found == end.peer and same:
             return
@@ -211,6 +220,7 @@ class LinkConnections:
         failover = dialed.get("failover")
         return {
             "link": end.link.name,
+            "kind": "node" if end.link.broker is None else "broker",
             "direction": "connects" if end.link.via else "is connected to",
             "state": State.CONNECTED.value if connected else dialed.get("state", State.WAITING.value),
             "address": dialed.get("address") or (None if peer is None else peer.address),
@@ -220,7 +230,7 @@ class LinkConnections:
             "oldest": None if oldest is None else round(max(0.0, time.time() - oldest), 3),
             "round_trip": dialed.get("round_trip"),
             "since": _moment(end.since if connected else session.ended),
-            "error": dialed.get("error"),
+            "error": dialed.get("error") or _refused(end),
             "standby": len(end.standbys),
             "switches": 0 if failover is None else dialer.switches,  # type: ignore[union-attr]
             "on_backup": failover is not None and connected and dialed.get("address") != failover["default"],
@@ -238,10 +248,24 @@ def certificates(config: Config) -> ssl.SSLContext:
     return context
 
 
+def end_certificates(config: Config, end: LinkEnd) -> ssl.SSLContext:
+    """What this node shows whoever is at the other end of a link, and by which authorities it knows them."""
+    broker, node = end.link.broker, config.node
+    if broker is None:
+        return certificates(config)
+    return client_context(cert=node.cert, key=node.key, ca=None if broker.ca is None else Path(broker.ca))
+
+
 def try_certificates(config: Config) -> None:
     """Those that the file names can be read: ConfigError if not."""
     if config.node.cert is not None and config.node.ca is not None:
         certificates(config)
+
+
+def _refused(end: LinkEnd) -> str | None:
+    """Of a foreign broker: what it does not let us have."""
+    filters = ", ".join(end.refused_filters)
+    return f"the broker refuses to send {filters}" if filters else None
 
 
 def _shares(link: ScopeLink | None) -> list[dict[str, Any]]:

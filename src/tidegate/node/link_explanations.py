@@ -73,6 +73,10 @@ class LinkExplanations:
         if question.action is Operation.SUBSCRIBE:
             raise Problem("nobody subscribes over a link; ask whether somebody may `read`", problem="invalid")
         end, out = self._asked_about(question)
+        alone = end.link.broker is not None
+        if alone and (not out or question.action is Operation.READ):
+            text = f"{end.link.far} is a foreign broker, which says nothing of whom it sends what; ask whether"
+            raise Problem(f"{text} somebody may `write` through it", problem="invalid")
         here: dict[str, Any] | None
         there: dict[str, Any] | None
         try:
@@ -82,7 +86,8 @@ class LinkExplanations:
                 here, there = await self._inward(end, question)
         except ConfigError as error:
             raise Problem(str(error), problem="invalid") from None
-        allowed = all(each is not None and each["verdict"] == "allow" for each in (here, there))
+        parts = (here,) if alone else (here, there)
+        allowed = all(each is not None and each["verdict"] == "allow" for each in parts)
         link, peer = end.link, end.peer
         return {
             "allowed": allowed,
@@ -101,7 +106,7 @@ class LinkExplanations:
         reading = question.action is Operation.READ
         explained = await self._explained_leaving(end, _of_publisher(question))
         here, message = self._own(explained, question), explained.shown
-        if message is None:
+        if message is None or end.link.broker is not None:
             return here, None
         values: dict[str, Any] = {"frame": self._framed(end, message)}
         if reading:

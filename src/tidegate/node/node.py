@@ -26,6 +26,7 @@ from tidegate.admin.identities import ROOM as IDENTITIES
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.ingest_journal import Recorder
+from tidegate.admin.live.view import LiveView
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
@@ -42,8 +43,9 @@ from tidegate.config.load import exposed_files, free_configs
 from tidegate.config.references import mention
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.keyservice.topic_keys import ROOM as KEYS
-from tidegate.net.control_socket import Command, Control
+from tidegate.net.control_socket import Command
 from tidegate.node.configuration import check_fixed, registry_of, session_limits, tried_config, verify_tests
+from tidegate.node.control_sockets import ControlSockets
 from tidegate.node.file_watch import FileWatch
 from tidegate.node.flow_commands import FlowCommands
 from tidegate.node.guards import Guards
@@ -123,7 +125,7 @@ class Node:
         self._file_watch = None if path is None else FileWatch(path)  # of the file that `config` was read from
         self._issuer_keys = jwks.IssuerKeys()
         self._revocations = RevocationWatch(self)
-        self._control: Control | None = None
+        self.control = ControlSockets(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._bugs = 0
 
@@ -290,6 +292,7 @@ class Node:
             "readiness": self.readiness.asked,
             **FlowCommands(self).commands(),
             **self.links.commands(),
+            **LiveView(self).commands(),
             "reload": self.reload,
             "stop": self._stop,
             "audit": self.audit.stream,
@@ -302,9 +305,7 @@ class Node:
             **self.keys.commands(),
             **Pipeline(self).commands(),
         }
-        control = Control(self.config.control_socket, commands)
-        await control.start()
-        self._control = control
+        await self.control.start(commands)
 
     def announce(self) -> None:
         """Where everything listens, what is probably not meant, and from then on whether the node is ready."""
@@ -564,8 +565,7 @@ class Node:
         self.turns.stop()
         if http is not None:
             await http
-        if self._control is not None:
-            await self._control.close()
+        await self.control.close()
         await self.keys.close()
         if self.administration is not None:
             await self.administration.close()

@@ -52,6 +52,11 @@ def read_revocation(config: Config) -> ReadRevocation:
             lists[name] = read_lists(listener.crl, client_ca)
     if config.node.ca is not None:  # of the connections that this node makes
         authorities["node.ca"] = read_authorities(config.node.ca)
+    for link in config.links:
+        if link.broker is not None:
+            ca = link.broker.ca or config.node.ca
+            if ca is not None:
+                authorities |= dict.fromkeys(map(str, link.via), read_authorities(ca))
     if (http := config.http) is not None and http.crl is not None and http.client_ca is not None:
         read_lists(http.crl, http.client_ca)  # its process reads them again: here it can still be refused
     return ReadRevocation(config.built.revoked, lists, authorities, stamps)

@@ -34,6 +34,7 @@ def run(config: Config, path: Path | None) -> int:
 async def _main(config: Config, path: Path | None) -> int:
     loop = asyncio.get_running_loop()
     node = Node(config, path, loop)
+    node.control.keep_orphans()
     stop = asyncio.Event()
     node.on_stop = stop.set
     loop.set_exception_handler(_unhandled)

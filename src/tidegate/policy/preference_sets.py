@@ -143,13 +143,13 @@ class OwnerSet:
     set: PreferenceSet
     preferences: Preferences
 
-    def receiving(self, topic: str) -> Applicable:
+    def receiving(self, topic: str, now: float) -> Applicable:
         """What the owner says of subscribers that receive a message; `topic` is the original one."""
-        return self.preferences.receiving(self.set.name, self.set.domain, topic, self.set.identity)
+        return self.preferences.receiving(self.set.name, self.set.domain, topic, self.set.identity, now)
 
-    def forwarding(self, topic: str, to: str) -> Applicable:
+    def forwarding(self, topic: str, to: str, now: float) -> Applicable:
         """The same of forwarding it to the scope `to`."""
-        return self.preferences.forwarding(self.set.name, self.set.domain, topic, to, self.set.identity)
+        return self.preferences.forwarding(self.set.name, self.set.domain, topic, to, self.set.identity, now)
 
 
 def set_of(

@@ -1,13 +1,14 @@
 """Preferences: the data owner restricts what policies grant (sharing, Definition 3; semantics, *Preferences*).
 
-A receiver may read a message of user u if some preference of u without `to` that matches the original topic is true
-for it, or u has none that matches. Forwarding to a scope R likewise with those that name R, or, if none of the matching
-ones does, those that say `*`.
+A receiver may read a message of user u if no denying preference of u applies to it, and some allowing preference of u
+without `to` that matches the original topic is true for it, or u has none that matches. Forwarding to a scope R
+likewise with those that name R, or, if none of the matching ones does, those that say `*`; what denies `*` denies R.
 
 Invariants
 - A condition that fails counts as false, and so does one that arrived from another node and is not understood here:
-  a preference is never lost on the way, since losing one widens. One that denies and is not understood here forbids,
-  except to the owner.
+  a preference is never lost on the way, since losing one widens. One that denies and fails, or is not understood here,
+  forbids. None forbids anything to the owner.
+- One that has expired is as if it were not there. Until when an answer stands is part of what applies (`Applicable`).
 - The conditions see people as the owner's domain names them, wherever they are evaluated.
 - What the true ones keep unites; a true one without `keep` keeps all.
 """
@@ -33,13 +34,18 @@ BUDGET: Final = 500
 """Operations of one evaluation, some 50 µs: an owner may have many, and each receiver asks all that match."""
 TOGETHER: Final = 10_000
 """Operations that all of one owner may cost together, for one receiver."""
+NEVER_EXPIRED: Final = float("-inf")
+"""A moment at which none has expired."""
 LEAST: Final = 50
 """But each may cost as much: a comparison or two."""
 MAX_TRAVELLING: Final = 256
 """Preferences of one owner that may travel."""
+ALLOW: Final = "allow"
+DENY: Final = "deny"
+_LATEST: Final = 2**53  # milliseconds
 Conditions = MutableMapping[str, Predicate | str]
 """By their text; a text: why that is not understood here."""
-_FIELDS: Final = frozenset(("id", "user", "owner", "topic", "to", "when", "keep"))
+_FIELDS: Final = frozenset(("id", "user", "owner", "topic", "to", "effect", "when", "keep", "expires"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +64,10 @@ class Preference:
     keep: View = ALL
     text: str | None = None
     broken: str | None = None
-    forbids: bool = False
-    """It denies, and is not understood here."""
+    denies: bool = False
+    """Where its condition is true, or fails, it forbids, whatever others allow."""
+    expires: float | None = None
+    """By the wall clock."""
 
     @property
     def condition(self) -> Predicate | PredicateFailed | None:
@@ -79,11 +87,12 @@ class Granted:
 @dataclass(frozen=True, slots=True)
 class Applicable:
     """The preferences that speak of one message to one sort of receiver, written in `domain`, which believes this of
-    others."""
+    others. `until`: when the first of them expires; None: none does."""
 
     preferences: tuple[Preference, ...]
     domain: str
     domains: Domains = field(default_factory=lambda: NO_DOMAINS)
+    until: float | None = None
 
     @property
     def reads(self) -> frozenset[str]:
@@ -96,31 +105,26 @@ class Applicable:
 
         `unknown` are attributes of the receiver that are not known yet; what is left must then not be asked.
         """
-        allowing = self.preferences
-        if any(each.forbids for each in allowing):
-            if forbidden := self._forbidden(receiver):
-                return forbidden
-            allowing = tuple(each for each in allowing if not each.forbids)
-        if not allowing:
+        allowing = [each for each in self.preferences if not each.denies]
+        denying = [each for each in self.preferences if each.denies and not self._owns(receiver, each)]
+        if not allowing and not denying:
             return Granted()
         known = self.seeing(receiver, known, unknown)
+        denials = [(each, partial_outcome(each.condition, known)) for each in denying]
+        if (forbidden := _forbidden(denials)) is not None:
+            return forbidden
+        open_denials = tuple((each, left) for each, left in denials if isinstance(left, Predicate))
         outcomes = ((each, partial_outcome(each.condition, known)) for each in allowing)
-        hits = [(each, left) for each, left in outcomes if left is not False]
+        hits: list[_Hit] = [(each, left) for each, left in outcomes if left is not False]
         # a true one that keeps all leaves nothing for the others to add, and failing they take nothing away
         whole = next((each for each, left in hits if left is True and each.keep.shows_all), None)
         asked = [left for _, left in hits if isinstance(left, Predicate)]
         if not asked or whole is not None:
-            settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
-            return _Residual(allowing, tuple(settled))({})
-        return Undecided.of(_Residual(allowing, tuple(hits)), asked)
-
-    def _forbidden(self, receiver: Subject) -> Refuse | None:
-        """By those that deny and are not understood here."""
-        forbidding = [each for each in self.preferences if each.forbids and not self._owns(receiver, each)]
-        if not forbidding:
-            return None
-        reasons = "; ".join(f"{each.id}: {each.broken}" for each in forbidding)
-        return Refuse(", ".join(each.id for each in forbidding), reasons)
+            asked, hits = [], [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
+        residual = _Residual(tuple(allowing), tuple(hits), open_denials)
+        if not asked and (not open_denials or isinstance(refused := residual.agreed({}), Refuse)):
+            return refused if open_denials else residual.agreed({})
+        return Undecided.of(residual, [*asked, *(left for _, left in open_denials if isinstance(left, Predicate))])
 
     def _owns(self, receiver: Subject, preference: Preference) -> bool:
         """Whether a receiver is the one whose preference it is."""
@@ -144,16 +148,36 @@ class Applicable:
 _Hit = tuple[Preference, Outcome]
 
 
+def _forbidden(outcomes: Iterable[_Hit]) -> Refuse | None:
+    """By denying preferences that are true, or that fail."""
+    hits = [(each, left) for each, left in outcomes if left is True or isinstance(left, PredicateFailed)]
+    if not hits:
+        return None
+    errors = "; ".join(f"{each.id}: {left.reason}" for each, left in hits if isinstance(left, PredicateFailed))
+    return Refuse(", ".join(each.id for each, _ in hits), errors or None)
+
+
 class _Residual:
-    """What is left to ask for each message."""
+    """What is left to ask for each message: of those that deny, and of those that allow."""
 
-    __slots__ = ("_all", "_hits")
+    __slots__ = ("_all", "_denials", "_hits")
 
-    def __init__(self, all: tuple[Preference, ...], hits: tuple[_Hit, ...]) -> None:
+    def __init__(self, all: tuple[Preference, ...], hits: tuple[_Hit, ...], denials: tuple[_Hit, ...] = ()) -> None:
         self._all = all
         self._hits = hits
+        self._denials = denials
 
     def __call__(self, env: Env) -> Granted | Refuse:
+        if self._denials:
+            forbidden = _forbidden((each, outcome(left, env)) for each, left in self._denials)
+            if forbidden is not None:
+                return forbidden
+        return self.agreed(env)
+
+    def agreed(self, env: Env) -> Granted | Refuse:
+        """What those that allow say."""
+        if not self._all:
+            return Granted()
         true: list[Preference] = []
         errors: list[tuple[str, str]] = []
         for each, left in self._hits:
@@ -215,20 +239,37 @@ class Preferences:
             return named
         return [*(each for each in named if each.owner is None), *self._by_owner.get(identity, ())]
 
-    def _matching(self, user: str | None, domain: str, topic: str, identity: str) -> list[Preference]:
-        return [each for each in self.of(user, domain, identity) if topics.matches(each.topic, topic)]
+    def _matching(
+        self, user: str | None, domain: str, topic: str, identity: str, now: float = NEVER_EXPIRED
+    ) -> list[Preference]:
+        return [
+            each
+            for each in self.of(user, domain, identity)
+            if topics.matches(each.topic, topic) and (each.expires is None or each.expires > now)
+        ]
 
-    def receiving(self, user: str | None, domain: str, topic: str, identity: str = "") -> Applicable:
+    def receiving(
+        self, user: str | None, domain: str, topic: str, identity: str = "", now: float = NEVER_EXPIRED
+    ) -> Applicable:
         """What an owner says of subscribers that receive a message; `topic` is the original one."""
-        matching = self._matching(user, domain, topic, identity)
-        return Applicable(tuple(each for each in matching if each.to is None), self.domain, self.domains)
+        matching = self._matching(user, domain, topic, identity, now)
+        return self._applicable([each for each in matching if each.to is None])
 
-    def forwarding(self, user: str | None, domain: str, topic: str, to: str, identity: str = "") -> Applicable:
+    def forwarding(
+        self, user: str | None, domain: str, topic: str, to: str, identity: str = "", now: float = NEVER_EXPIRED
+    ) -> Applicable:
         """What an owner says of forwarding a message to the scope `to`."""
-        matching = self._matching(user, domain, topic, identity)
-        named = tuple(each for each in matching if each.to == to)
-        applicable = named or tuple(each for each in matching if each.to == ANY_SCOPE)
-        return Applicable(applicable, self.domain, self.domains)
+        matching = [each for each in self._matching(user, domain, topic, identity, now) if each.to in (to, ANY_SCOPE)]
+        naming = any(each.to == to and not each.denies for each in matching)
+        # what an allowing one says of R stands in place of what others allow to `*`; a denial of all denies R as well
+        left = [each for each in matching if not naming or each.to == to or each.denies]
+        return self._applicable(left, matching)
+
+    def _applicable(self, preferences: list[Preference], expiring: Iterable[Preference] | None = None) -> Applicable:
+        """`expiring`: those that would change what applies when they expire; default: the same."""
+        moments = (each.expires for each in (preferences if expiring is None else expiring))
+        until = min((moment for moment in moments if moment is not None), default=None)
+        return Applicable(tuple(preferences), self.domain, self.domains, until)
 
     def applicable(self, user: str | None, domain: str, topic: str, identity: str = "") -> Preferences:
         """What travels with a message: everything its owner says of it."""
@@ -317,8 +358,12 @@ def _encoded(each: Preference) -> dict[str, Any]:
         data["to"] = each.to
     if each.text is not None:
         data["when"] = each.text
+    if each.denies:
+        data["effect"] = DENY
     if not each.keep.shows_all:
         data["keep"] = each.keep.plain
+    if each.expires is not None:
+        data["expires"] = round(each.expires * 1000)
     return data
 
 
@@ -334,7 +379,12 @@ def _decoded(data: Mapping[str, Any], conditions: Conditions) -> Preference:
     """What is not known here makes it one that is not understood: it may restrict in ways that are not known either."""
     when = data.get("when")
     condition = None if when is None else conditions[when]
+    effect, expires = data.get("effect", ALLOW), data.get("expires")
     unknown = sorted(data.keys() - _FIELDS)
+    if effect not in (ALLOW, DENY):
+        unknown.append(f"effect: {effect}")
+    if expires is not None and not (type(expires) is int and abs(expires) < _LATEST):
+        unknown, expires = [*unknown, f"expires: {expires}"], None
     broken = f"`{', '.join(unknown)[:100]}` is not known here" if unknown else None
     if isinstance(condition, str):
         broken = broken or condition
@@ -348,5 +398,6 @@ def _decoded(data: Mapping[str, Any], conditions: Conditions) -> Preference:
         keep=View.parse(data.get("keep", "all")),
         text=when,
         broken=broken,
-        forbids=broken is not None and data.get("effect") == "deny",
+        denies=effect != ALLOW,  # one that is not known may deny
+        expires=None if expires is None else expires / 1000,
     )

@@ -168,8 +168,22 @@ class Overflow(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """The other end of a link is any MQTT broker, which this node connects to as a client."""
+
+    mqtt5: bool = True
+    """Whether it is spoken to in MQTT 5, and not in 3.1.1."""
+    client: str
+    """The client id that this node has there."""
+    user: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+    ca: str | None = None
+    """The file of the authorities that may have signed its certificate; None: those that the system knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLink:
-    """A link between a scope of this node and one of another node: both directions."""
+    """A link between a scope of this node and one of another node, or a foreign broker: both directions."""
 
     near: str
     """The scope of this node."""
@@ -185,6 +199,8 @@ class NodeLink:
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
     overflow: Overflow = Overflow.DROP
     forward: Forward = Forward.ALL
+    broker: Broker | None = None
+    """How the foreign broker there is reached; None: there is a Tidegate node."""
     failover: Failover | None = None
     """How the connections to several addresses are used; None: one after the other, until one opens."""
 

@@ -135,7 +135,7 @@ class Deriving:
 
     def _context(self, context: Context, before: str) -> Context:
         """That of what is made of a message with this one."""
-        made = replace(context, sealed=False, under=None, key=None, signed=False, scored=self._scores)
+        made = replace(context, sealed=False, under=None, key=None, signed=False, token="", scored=self._scores)
         return made.called(before) if before else made
 
     def _objection(self, topic: str) -> Deny | None:

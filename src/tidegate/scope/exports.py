@@ -18,6 +18,7 @@ from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import LinkControl, OwnerSets
 from tidegate.session import Context, Message, Session
+from tidegate.session.carried_proof import carried, without_proof
 from tidegate.session.frames import EXACT, Parts
 from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_varint, publish_head
 from tidegate.wire.envelope import STATIC_BYTES, Static, bundle, encode_static, plain, prefix, seal
@@ -62,6 +63,10 @@ class LinkExports:
             tail = b"\0%b%b%b" % (static, dynamic, message.payload)
             return publish_head(there, qos, retain, len(tail)), tail
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
+        properties, text = message.properties, carried(message.properties)
+        proof = None
+        if text is not None:
+            properties, proof = without_proof(properties), text.encode()
         payload = seal(
             static,
             id,
@@ -73,10 +78,10 @@ class LinkExports:
             message.retain,
             message.payload,
             None,
+            proof,
         )
-        properties = message.properties
         if properties is not NONE or expiry is not None:
-            properties = replace(self._forwarded(properties), message_expiry_interval=expiry)
+            properties = replace(without_floor(properties, self.link), message_expiry_interval=expiry)
         return encode_publish_parts(there, payload, qos, retain, V5, properties)
 
     def head(self, name: bytes, source: Session) -> bytes:
@@ -109,16 +114,6 @@ class LinkExports:
         crossed = self.link.crossing(topic)
         there = (topic if crossed is None else crossed[0]).encode()
         return b"%b%b\0%b" % (len(there).to_bytes(2, "big"), there, encode_static(self._static(message)))
-
-    def _forwarded(self, properties: Properties) -> Properties:
-        """Properties as they are there: the floor is in the envelope, and answers have to find their way back."""
-        pairs = properties.user_properties
-        if pairs and pairs[-1][0] == FLOOR:
-            pairs = pairs[:-1]
-        response = properties.response_topic
-        if response is not None:
-            response = self.link.answered(response) if self.link.brings_back(response) else None
-        return replace(properties, user_properties=pairs, response_topic=response)
 
     def _static(self, message: Message) -> Static:
         context = self._gate().attributes.context(message)
@@ -157,6 +152,7 @@ class LinkExports:
             path=(*context.path, self._here),
             preferences=None if owner is None else (*owner[0], owner[1]),
             view=context.view,
+            capability=context.token.encode() or None,
             link=link,
             surroundings=context.surroundings,
             sealed=context.sealed,
@@ -164,6 +160,17 @@ class LinkExports:
             scored=context.scored,
             under=context.under,
         )
+
+
+def without_floor(properties: Properties, link: ScopeLink) -> Properties:
+    """Properties as they are behind a link: without the floor, and answers have to find their way back."""
+    pairs = properties.user_properties
+    if pairs and pairs[-1][0] == FLOOR:
+        pairs = pairs[:-1]
+    response = properties.response_topic
+    if response is not None:
+        response = link.answered(response) if link.brings_back(response) else None
+    return replace(properties, user_properties=pairs, response_topic=response)
 
 
 def _weight(key: tuple[bytes | str, ...]) -> int:

@@ -19,6 +19,7 @@ from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.scope.seen_ids import Id
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
+from tidegate.session.carried_proof import with_proof
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.wire import NONE, Properties, Publish, Reason
@@ -79,12 +80,20 @@ class LinkImports:
             kept = self.scope.retained.get(packet.topic)
         if kept is not None and self._id(kept) == known:
             return None
-        context = self._context(static, link, packet, envelope)
+        proven = False
+        if static.capability is not None:
+            answer = self.control.links.capabilities.proven(self.scope, envelope, packet, payload)
+            if isinstance(answer, Deny):
+                self._report(link, packet.topic, answer)
+                return answer
+            proven = answer
+        context = self._context(static, link, packet, envelope, proven)
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
         message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties)
-        return Imported(plan, message, lane if plan is lane.plans.get(name) else None)
+        each = static.capability is not None  # it may expire, and its proof counts once
+        return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None)
 
     def supposed(self, packet: Publish) -> Message | Deny:
         """What a message would be here that the other node could send; why it would be refused. Nothing is kept of it,
@@ -133,6 +142,8 @@ class LinkImports:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = site.now + interval
             properties = forwarded(properties)
+        if envelope.proof is not None and envelope.static.capability is not None:
+            properties = with_proof(properties, envelope.proof.decode())
         if floor_properties is not NONE:
             properties = with_floor_properties(properties, floor_properties)
         return Message(
@@ -260,11 +271,13 @@ class LinkImports:
         domain = self.scope.gate.attributes.context(message).subject.domain
         return domain, message.origin.key, message.number, message.output
 
-    def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
+    def _context(
+        self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope, proven: bool = False
+    ) -> bytes:
         before = link.before(packet.topic)
         taken = packet.qos if before is None else min(packet.qos, link.qos(before))
         lowered = envelope.qos if envelope.qos != taken else None
-        key = (static.data, packet.topic, str(lowered))
+        key = (static.data, packet.topic, f"{lowered} {proven}")
         data = self._contexts.get(key)
         if data is None:
             others: list[SourceContext] = []
@@ -272,7 +285,8 @@ class LinkImports:
                 other, _ = open(each, None, statics=self._statics)
                 source = self._made(other.static, link, other.static.topic)
                 others.append(SourceContext(source.encode(), link.type, other.published or None))
-            context = replace(self._made(static, link, packet.topic), qos=lowered, others=tuple(others))
+            made = self._made(static, link, packet.topic)
+            context = replace(made, qos=lowered, others=tuple(others), signed=proven)
             data = self._contexts[key] = context.encode()
         return data
 
@@ -305,6 +319,7 @@ class LinkImports:
             held=levels.floor_facts(static.facts, own.facts),
             path=static.path if static.path[-1:] == (own_far,) or not own_far else (*static.path, own_far),
             foreign=_owner(static),
+            token="" if static.capability is None else static.capability.decode(errors="replace"),
         )
 
 

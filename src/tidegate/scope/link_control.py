@@ -163,7 +163,7 @@ class LinkControl:
 
     def _send(self, topic: str, payload: bytes) -> None:
         session = self.end.session
-        if session.connection is not None:
+        if session.connection is not None and self.end.link.broker is None:  # a foreign broker would publish it
             session.send(encode(Publish(topic=topic, payload=payload, qos=0), V5))
 
     # -- hears -----------------------------------------------------------------------------------------------------

@@ -462,7 +462,7 @@ class Monitoring:
         context = self.scope.gate.attributes.decoded(data)
         if rewritten and context.sealed:
             context = replace(context, sealed=False, under=None)
-        return replace(context, signed=context.signed and not changed).encode()
+        return replace(context, signed=context.signed and not changed, token="").encode()
 
     def context(
         self, data: bytes, before: str, topic: str, qos: int | None = None, *, crossed: bool = False

@@ -9,9 +9,8 @@ Who the other node is has been found out before: by its certificate, which both 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -31,12 +30,14 @@ from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
 from tidegate.scope.link_control import ROOM as TOLD
+from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, GREETING, Greeting, Peer, takes_bundles
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscriptions, WantedHere, WantedThere
 from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
+from tidegate.scope.travelled_capabilities import TravelledCapabilities
 from tidegate.session import (
     NEVER,
     Connection,
@@ -50,7 +51,6 @@ from tidegate.session import (
 )
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
-from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
     NONE,
@@ -58,6 +58,7 @@ from tidegate.wire import (
     Connack,
     Connect,
     Disconnect,
+    Packet,
     Properties,
     Reason,
     Subscribe,
@@ -67,59 +68,15 @@ from tidegate.wire import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.scope.bridge import BrokerImports
     from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
     from tidegate.scope.standby_connections import StandbyEnd
     from tidegate.scope.stored_publisher_rules import Publishers
 
-GREETING: Final = "tidegate-link"
-"""The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
-VERSION: Final = "1"
-BUNDLES: Final = "tidegate-link-bundles"
-BUNDLES_VERSION: Final = "1"
-"""And another one of a node that takes several QoS 0 messages in one envelope."""
-_NODE: Final = re.compile("[0-9a-f]{16}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """The node at the other end of a connection, as its certificate proves it, and how well the connection is
-    protected."""
-
-    subject: str  # of its certificate, RFC 4514
-    name: str  # the common name there; empty: it has none, or several
-    certificate: bytes | None = None  # DER
-    address: str = ""
-    listener: str = ""
-    level: str = "plain"
-    facts: tuple[str, ...] = ()
-    tls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
-    """What a node says of itself when a link opens."""
-
-    link: str  # `from->to` as it names it: from its scope to the other's
-    node: str  # its id
-    domain: str
-
-    @property
-    def text(self) -> str:
-        return f"{VERSION} {self.link} {self.node} {self.domain}"
-
-    @classmethod
-    def read(cls, pairs: tuple[tuple[str, str], ...]) -> Greeting | None:
-        """From user properties; None if there is none that is understood."""
-        for name, value in pairs:
-            if name == GREETING:
-                match value.split(" "):
-                    case [version, link, node, domain] if version == VERSION and _NODE.fullmatch(node):
-                        return cls(link=link, node=node, domain=domain)
-        return None
-
-
+BRIDGED: Final = "bridge"
+"""In the store, by link: the filters that its foreign broker has been asked for, one per line."""
 TWIN: Final = "the other node has the id of this one; was its data folder copied?"
 OVERFLOW: Final = Deny(step=Step.READ, rule="overflow", error="the queue of the link is full")
 PRINCIPAL: Final = "link:"
@@ -141,6 +98,8 @@ class NoSubscriptions:
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
+    ends: type[NodeLinkEnd] = NodeLinkEnd
+    publishing: type[LinkPublishing] = LinkPublishing
     session_type: type[LinkSession] = LinkSession
 
     def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
@@ -171,13 +130,24 @@ class LinkEnd:
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
+        self.refused_filters: tuple[str, ...] = ()
+        """What a foreign broker does not let us have."""
         self.control = LinkControl(self, links)
-        self.plans = LinkImports(scope, self.control, link.name)
+        self.plans = self.importer()
         self.configure(link)
+
+    def importer(self) -> LinkImports | BrokerImports:
+        """What takes what comes over it."""
+        return LinkImports(self.scope, self.control, self.link.name)
 
     @property
     def path(self) -> Path:
         return self.scope.path
+
+    @property
+    def version(self) -> int:
+        """The protocol that its connections speak."""
+        return V5
 
     @property
     def far(self) -> str:
@@ -240,7 +210,7 @@ class LinkEnd:
             tls={} if peer is None else peer.tls,
         )
         there = replace(here, client=f"{link.far}->{link.near}")
-        session.act(NodeLinkEnd(here, False, link.out, self.far), NodeLinkEnd(there, True, link.into, self.far))
+        session.act(self.ends(here, False, link.out, self.far), self.ends(there, True, link.into, self.far))
         session.generation = self.site.generation
         # a name that this domain had before means its people: see `Attributes`
         self.plans.domains = frozenset() if peer is None else spoken_for(peer.name, rules.domains) - rules.formerly
@@ -302,11 +272,16 @@ class LinkEnd:
         rules = self.scope.gate.rules
         return Greeting(link=self.link.name, node=self.site.origin.node, domain=rules.domain)
 
+    def refusal(self, packet: Connack) -> str:
+        """Why the other side says that it does not open the link."""
+        return refusal_text(packet)
+
+    def take_answer(self, packet: Packet) -> None:
+        """The other side answers what no node asks."""
+        raise ProtocolError(f"{type(packet).__name__.upper()} over a link to another node")
+
     def connected(self, connection: Connection, packet: Connack, peer: Peer) -> str:
         """The other node has answered: the link is open. Why it is not; empty if it is."""
-        if packet.reason:
-            text = packet.properties.reason_string or ""
-            return f"{Reason(packet.reason).name.lower().replace('_', ' ')}{text and f': {text}'}"
         greeting = Greeting.read(packet.properties.user_properties)
         if greeting is None:
             return "the other side is no Tidegate node, or speaks another version"
@@ -343,7 +318,7 @@ class LinkEnd:
         return None
 
     def attach(
-        self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
+        self, connection: Connection, peer: Peer, greeting: Greeting | None, terms: Properties, answer: bytes = b""
     ) -> None:
         """The session goes on over this connection. `answer` is sent before anything else."""
         session = self.session
@@ -355,15 +330,16 @@ class LinkEnd:
         self.control.opened()
         self.wanted_here.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
-        self.links.owners.foreign.found(self.link.far, greeting.node)
-        connection.version = V5
-        publishing = LinkPublishing(connection, self.plans)
+        if greeting is not None:
+            self.links.owners.foreign.found(self.link.far, greeting.node)
+        connection.version = self.version
+        publishing = self.publishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
-        session.bundling = _takes_bundles(terms)
+        session.bundling = takes_bundles(terms)
         session.attach(
             connection,
-            version=V5,
+            version=self.version,
             window=min(window, self.site.limits.inflight),
             maximum=terms.maximum_packet_size or 0,
             aliases=0,
@@ -436,10 +412,21 @@ class LinkEnd:
 class NodeLinks:
     """All links of a node to other nodes."""
 
-    def __init__(self, scopes: Mapping[str, Scope], foreign: ForeignOwners, publishers: Publishers) -> None:
+    def __init__(
+        self,
+        scopes: Mapping[str, Scope],
+        foreign: ForeignOwners,
+        publishers: Publishers,
+        bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
+    ) -> None:
+        """`bridge` makes the end of a link to a foreign broker."""
         self._scopes = scopes
+        self._bridge = bridge
+        self.bridged: dict[str, frozenset[str]] = {}
+        """By link, the filters that its foreign broker has been asked for."""
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
+        self.capabilities = TravelledCapabilities()
         self.certificates = CertificateRequests(publishers.site, self)
         self.subscriptions = SpreadingSubscriptions(scopes, self)
         self._neighbours: dict[str, frozenset[str]] = {}
@@ -454,7 +441,8 @@ class NodeLinks:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = _components(rules)
         links = {link.name: link for link in rules.space.remote}
-        for name in [name for name in self.ends if name not in links]:
+        kinds = {name: end.link.broker is None for name, end in self.ends.items()}
+        for name in [name for name in kinds if name not in links or (links[name].broker is None) is not kinds[name]]:
             end = self.ends.pop(name)
             owed = end.owed
             end.end()
@@ -466,7 +454,8 @@ class NodeLinks:
                 end = known
                 end.configure(link)
             else:
-                end = self.ends[name] = LinkEnd(link, scope, self)
+                make = LinkEnd if link.broker is None else self._bridge
+                end = self.ends[name] = make(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
             end.route()
@@ -485,6 +474,8 @@ class NodeLinks:
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
         self._restore_wanted(records.get(WANTED_ROOM, {}))
+        for name, filters in records.get(BRIDGED, {}).items():
+            self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
         self._begun = True
         for end in self.ends.values():
             if not end.session.row:
@@ -563,12 +554,6 @@ class NodeLinks:
         session.restore(record.deliveries)
 
 
-def _takes_bundles(terms: Properties) -> bool:
-    """Whether the other node takes several QoS 0 messages in one envelope."""
-    room = terms.maximum_packet_size
-    return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
-
-
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:
     """The domains whose people a node may speak of, by the name in its certificate."""
     return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
@@ -584,3 +569,13 @@ def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
             for name in target:
                 joined[name] = source
     return {name: frozenset(names) for name, names in joined.items()}
+
+
+def refusal_text(packet: Connack) -> str:
+    """Why a CONNACK of MQTT 5 says no."""
+    try:
+        name = Reason(packet.reason).name.lower().replace("_", " ")
+    except ValueError:
+        name = "refused"
+    text = packet.properties.reason_string
+    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")

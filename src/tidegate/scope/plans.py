@@ -173,6 +173,6 @@ class Plans:
             assert isinstance(route, Plan)
             plan = route
         if now.signed and not context.signed:  # a proof is demanded now, and it came without one: it never has any
-            message.context = replace(gate.attributes.decoded(message.context), signed=False).encode()
+            message.context = gate.attributes.decoded(message.context).unsigned.encode()
         message.facts = None
         return plan

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from tidegate.gate import Deny, Step
 from tidegate.policy.brokering import SEVERAL, came_over
 from tidegate.routing import TopicTree
+from tidegate.routing.topic_names import TopicNames
 from tidegate.session import Connection, Context, Grant, Message, Session, Site
 from tidegate.wire import Reason
 
@@ -39,6 +40,7 @@ class Retained:
         self._send = send
         self._scope = scope
         self._tree: TopicTree[Message] = TopicTree()
+        self.names = TopicNames()
         self._expiring: list[tuple[float, str]] = []  # by when they expire
         self._replays: dict[Session, Replay] = {}
         self._walked = 0
@@ -139,6 +141,8 @@ class Retained:
         self._count(message, 1)
         if old is not None:
             self._count(old, -1)
+        else:
+            self.names.add(message.topic)
         self._tree.set(message.topic, message)
         if message.expires is None:
             return
@@ -162,6 +166,7 @@ class Retained:
         old = self._tree.pop(topic)
         if old is None:
             return False
+        self.names.remove(topic)
         self._count(old, -1)
         return True
 

@@ -23,6 +23,7 @@ from tidegate.scope.protection import Keyring
 from tidegate.scope.retained import Retained
 from tidegate.scope.seen_ids import SeenIds
 from tidegate.scope.session_lifetime import SessionLifetime
+from tidegate.scope.sessions import Sessions
 from tidegate.scope.shared_subscriptions import Sharing
 from tidegate.scope.stored_publisher_rules import Publishers
 from tidegate.scope.subjects import Subjects
@@ -32,7 +33,6 @@ from tidegate.scope.withdrawn_access import WithdrawnAccess
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
 from tidegate.session.packet_costs import PLAN
 
-Key = tuple[str, str]  # principal, client id
 NOBODY = Silent()
 
 
@@ -58,7 +58,7 @@ class Scope:
         self.node = node
         self.site = site
         self.audit = audit
-        self.sessions: dict[Key, Session] = {}
+        self.sessions = Sessions()
         self.bridges: dict[
             str, Session
         ] = {}  # of other brokers, by their names: see `gate.stages.write_reserved_topics`

@@ -18,6 +18,7 @@ from tidegate.gate.scope_links import link_ends, link_monitors
 from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.bridge import BrokerEnd
 from tidegate.scope.decision_reports import Audit
 from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.link_opening import carried
@@ -60,7 +61,7 @@ class Realm:
         self.publishers = Publishers(site, self.scopes, audit)
         self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
-        self.node_links = NodeLinks(self.scopes, self.foreign, self.publishers)
+        self.node_links = NodeLinks(self.scopes, self.foreign, self.publishers, BrokerEnd)
         self._opened = 0  # links
         self._arrange(rules)
 

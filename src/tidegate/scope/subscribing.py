@@ -251,6 +251,7 @@ class Subscribing:
             # it cannot ask for it in its version: what it sends does not come back, and retained stays retained
             subscription = replace(subscription, no_local=True, retain_as_published=True)
         if reason:
+            session.refused += 1
             request.reasons.append(int(reason))
             request.denied = request.denied or denied
             return

@@ -21,7 +21,7 @@ from tidegate.session.runtime import Site
 from tidegate.session.session import Session
 from tidegate.session.timers import Timer
 from tidegate.session.token_bucket import Bucket
-from tidegate.wire import NONE, V5, V311, Connack, Disconnect, Properties, Reason, encode
+from tidegate.wire import NONE, V5, V311, Connack, Disconnect, Packet, Properties, Reason, encode
 
 
 class Shell(Protocol):
@@ -66,6 +66,7 @@ class Connection:
         "reader",
         "session",
         "shell",
+        "since",
         "site",
         "timer",
         "version",
@@ -93,12 +94,13 @@ class Connection:
         self.client_max_packet = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any
         self.address = ""
+        self.since = 0.0  # wall clock
         self.certificate: dict[str, Any] | None = None
         self.bucket: Bucket | None = None
         self.timer: Timer | None = None
         self.rate_timer: Timer | None = None  # when it may be read again, if it has published too fast
         self.contexts: tuple[Link, dict[MessageOptions, bytes]] | None = None  # of messages with options of their own
-        self.dialed: Callable[[], None] | None = None  # this node has made it: what an answer to its PINGREQ is told to
+        self.dialed: Callable[[Packet], None] | None = None  # this node has made it: where answers go
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
         self.session: Session
         self.shell: Shell
@@ -111,6 +113,7 @@ class Connection:
         self.shell = shell
         self.write = shell.write
         self.address = address
+        self.since = self.site.wall
         self.certificate = certificate
 
     def publishes_with(self, publishing: Publishing, ahead: Callable[[bytes, int], tuple[int, int]]) -> None:

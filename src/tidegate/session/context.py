@@ -70,6 +70,8 @@ class Context:
     foreign: tuple[str, int] | None = None
     """It came from another node: the id of its owner at home, and the number of the preferences that travelled with
     it (`policy.preference_sets`). None: it was published here, or nobody owns it."""
+    token: str = ""
+    """The capability of its publisher, signed, if it goes on to other nodes."""
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
 
@@ -157,6 +159,8 @@ class Context:
             known["path"] = self.path
         if self.foreign is not None:
             known["foreign"] = list(self.foreign)
+        if self.token:
+            known["token"] = self.token
         if self.others:
             known["others"] = [other.fields() for other in self.others]
             return SEVERAL + cbor2.dumps(known)
@@ -205,8 +209,14 @@ class Context:
             held=tuple(known.get("held", ())),
             path=tuple(known.get("path", ())),
             foreign=tuple(known["foreign"]) if "foreign" in known else None,
+            token=known.get("token", ""),
             others=tuple(SourceContext.read(fields) for fields in known.get("others", ())),
         )
+
+    @property
+    def unsigned(self) -> Context:
+        """The same of what is not what its publisher has signed."""
+        return replace(self, signed=False, token="") if self.signed or self.token else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
+from tidegate.session.carried_proof import without_proof
 from tidegate.session.message import Message
 from tidegate.wire import V5, encode_publish_parts
 
@@ -82,7 +83,7 @@ def _encode(
     message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int
 ) -> Parts:
     topic = b"" if alias < 0 else message.topic.encode()
-    properties = message.properties
+    properties = without_proof(message.properties)
     if version == V5 and (alias or ids or message.expires is not None):
         left = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         properties = replace(

@@ -49,7 +49,12 @@ class Link:
 
     @property
     def exports(self) -> bool:
-        """Whether it leads to another node."""
+        """Whether it leads to another node, or to a foreign broker."""
+        return False
+
+    @property
+    def bridges(self) -> bool:
+        """Whether it leads to a foreign broker, which enforces nothing of what travels with a message."""
         return False
 
     @property
@@ -122,4 +127,14 @@ class NodeLinkEnd(ScopeLinkEnd):
 
     @property
     def exports(self) -> bool:
+        return not self.inward
+
+
+class BrokerLinkEnd(NodeLinkEnd):
+    """The same of a link to a foreign broker."""
+
+    __slots__ = ()
+
+    @property
+    def bridges(self) -> bool:
         return not self.inward

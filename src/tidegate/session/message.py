@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, Protocol
 
 from tidegate.policy.capability import Use
+from tidegate.session.carried_proof import without_proof
 from tidegate.wire import NONE, Properties
 
 OUTPUT_BITS = 12  # of an output's number: an output of an output has both, one above the other
@@ -143,7 +144,7 @@ class Message:
             self.number,
             context,
             link,
-            self.properties,
+            without_proof(self.properties),
             self.expires,
             number,
         )

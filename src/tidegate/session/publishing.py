@@ -15,6 +15,7 @@ from tidegate.errors import ProtocolError
 from tidegate.policy.capability import NOTHING, Shown
 from tidegate.policy.capability.proof import shown_by
 from tidegate.session import unreleased_qos2 as unreleased
+from tidegate.session.carried_proof import carrying
 from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
 from tidegate.session.host import Events, Path, Refusal, Route
@@ -142,6 +143,8 @@ class Publishing:
             return
         ledger = capability.ledger
         ledger.shown, before = _shown(packet), ledger.verified
+        if capability.token:
+            properties = carrying(properties, ledger.shown, packet.qos, packet.retain)
         try:
             self.take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
         finally:

@@ -593,8 +593,8 @@ class Reader:
                 connection.host.handshake.auth(connection, packet)
             case Connect():
                 raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
-            case Pingresp() if connection.dialed is not None:
-                connection.dialed()
+            case Pingresp() | Suback() | Unsuback() if connection.dialed is not None:
+                connection.dialed(packet)
             case Connack() | Suback() | Unsuback() | Pingresp():
                 raise ProtocolError(f"{type(packet).__name__.upper()} is never sent by a client")
             case _:

@@ -72,6 +72,7 @@ class Session(DeliveryQueue):
         "outward",
         "overdue",
         "principal",
+        "refused",
         "shares",
         "shut",
         "subject",
@@ -109,6 +110,7 @@ class Session(DeliveryQueue):
         self.shares = 0  # shared subscriptions among them
         self.held = 0  # those that nobody allows yet
         self.conditions = 0  # and those with a condition of their own
+        self.refused = 0  # subscriptions that its connection was refused
         self.aliases: TopicAliases | None = None  # if the client takes any
         self.maximum = 0  # largest packet the client takes; 0: any
         self.overdue = 0  # control frames written although the client does not read
@@ -160,7 +162,7 @@ class Session(DeliveryQueue):
         self.write = connection.write
         self.out = []
         self.shut = False
-        self.overdue = 0
+        self.overdue = self.refused = 0
         self.maximum = maximum
         self.aliases = TopicAliases(aliases) if aliases else None
         # what was on its way goes first, once `resume` is called

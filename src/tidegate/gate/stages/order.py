@@ -14,9 +14,10 @@ from tidegate.gate.stages.read_preferences import (
     ForwardingPreferenceStage,
     OwnerPreferences,
     PreferenceStage,
+    WholePreferenceStage,
 )
 from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage
-from tidegate.gate.stages.view import ViewStage
+from tidegate.gate.stages.view import ViewStage, WholeViewStage
 from tidegate.gate.stages.where import WhereStage
 from tidegate.gate.stages.write_and_read_capability import CapabilityStage
 from tidegate.gate.stages.write_and_read_policies import AccessStage, ForwardingAccessStage
@@ -44,6 +45,8 @@ class StageSet:
     """Where a link to a scope of another node leaves this one."""
     importing: tuple[Stage, ...]
     """Where a link from a scope of another node enters this one."""
+    bridging: tuple[Stage, ...]
+    """Where a link to a foreign broker leaves this one."""
     relaying: tuple[Stage, ...]
     """Where a message goes to the broker that the scope guards."""
     key_groups: KeyGroupFinder
@@ -70,6 +73,7 @@ class StageSet:
             receiving=receiving,
             exporting=exporting,
             importing=importing,
+            bridging=bridging(rules, attributes, owners, publishers),
             relaying=(LevelStage(rules.levels),),
             key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
             owners=owners,
@@ -81,10 +85,14 @@ class StageSet:
         linked = self.sending + self.receiving if self.rules.space.links else ()
         if self.rules.space.remote:
             linked += self.exporting
+            if any(link.broker is not None for link in self.rules.space.remote):
+                linked += self.bridging
         return self.ingress + self.egress + linked
 
     def towards(self, target: Link) -> tuple[Stage, ...]:
         """Steps 6 to 10 for what is sent over a link."""
+        if target.bridges:
+            return self.bridging
         if target.relays:
             return self.relaying
         return self.exporting if target.exports else self.egress
@@ -154,3 +162,26 @@ def bordering(
     if owners.any:
         exporting.append(ForwardingPreferenceStage(owners, attributes))
     return tuple(exporting), tuple(importing)
+
+
+def bridging(
+    rules: RuleSet, attributes: Attributes, owners: OwnerPreferences, publishers: PublisherRules | None
+) -> tuple[Stage, ...]:
+    """The steps of a link to a foreign broker.
+
+    Nobody there enforces anything, so the link itself is a reader of the full content (semantics, *Context and derived
+    messages*): beside what holds for each link, owners and publishers must let it have the whole message.
+    """
+    stages: list[Stage] = [PathStage()]
+    if not rules.brokering.open:
+        stages.append(BrokeringStage(rules.brokering))
+    stages.append(LevelStage(rules.levels))
+    if rules.policies is not None:
+        stages.append(ForwardingAccessStage(rules.policies, attributes))
+    if rules.ceiling and publishers is not None:
+        stages.append(PublisherRuleStage(None, publishers, attributes, keyed=rules.keyed))
+    if owners.any:
+        stages.append(ForwardingPreferenceStage(owners, attributes))
+        stages.append(WholePreferenceStage(owners, attributes))
+    stages.append(WholeViewStage(rules.views))
+    return tuple(stages)

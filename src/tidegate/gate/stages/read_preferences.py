@@ -4,6 +4,7 @@ Owners decide who may receive their messages, and to which scopes these may be f
 which preferences apply, and that a message without an owner has none.
 
 Invariants
+- An answer that a preference will change by expiring stands until then.
 - Owners of other domains are asked by the set that has come from there, as their domain means it. Where that is not
   known, or is older than what travelled with the message, nobody receives the message.
 - What depends on such a set stands until another one comes: whoever keeps it asks for `revision` (`Gate.derived_lane`).
@@ -12,10 +13,12 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Hashable
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from tidegate.gate.attributes import CONNECTION, Attributes, later
 from tidegate.gate.rule_set import RuleSet
+from tidegate.gate.stages.view import WHOLE_ONLY
 from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Stage, Step
 from tidegate.policy import Applicable, Granted, Refuse, Subject, Undecided, paths_below
 from tidegate.policy.preference_sets import Key, OwnerSet, owner_key
@@ -70,21 +73,21 @@ class OwnerPreferences:
         id, number = context.foreign
         return self._foreign.of((context.subject.domain, id), number)
 
-    def receiving(self, context: Context, topic: str) -> Applicable | None:
+    def receiving(self, context: Context, topic: str, now: float) -> Applicable | None:
         """What the owner says of subscribers that receive a message; None: that is not known here."""
         owner = context.subject
         if not self.is_foreign(context):
-            return self.preferences.receiving(owner.user, owner.domain, topic, owner.identity)
+            return self.preferences.receiving(owner.user, owner.domain, topic, owner.identity, now)
         known = self._set(context)
-        return None if known is None else known.receiving(topic)
+        return None if known is None else known.receiving(topic, now)
 
-    def forwarding(self, context: Context, topic: str, to: str) -> Applicable | None:
+    def forwarding(self, context: Context, topic: str, to: str, now: float) -> Applicable | None:
         """The same of forwarding it to the scope `to`."""
         owner = context.subject
         if not self.is_foreign(context):
-            return self.preferences.forwarding(owner.user, owner.domain, topic, to, owner.identity)
+            return self.preferences.forwarding(owner.user, owner.domain, topic, to, owner.identity, now)
         known = self._set(context)
-        return None if known is None else known.forwarding(topic, to)
+        return None if known is None else known.forwarding(topic, to, now)
 
     def reads(self, context: Context) -> frozenset[str]:
         """What the conditions of an owner of another domain read; nothing of those of this one."""
@@ -112,6 +115,11 @@ class PreferenceStage(Stage):
         applicable = self.applicable(known)
         if applicable is None:
             return UNKNOWN_OWNER
+        if applicable.until is not None:
+            if known.away:  # by then others may apply: it is decided when it is sent
+                known.unclear = True
+                return ALLOW
+            known.stands_until(datetime.fromtimestamp(applicable.until, UTC))
         if not applicable.preferences:
             return ALLOW
         assert known.target is not None
@@ -150,7 +158,7 @@ class PreferenceStage(Stage):
 
     def applicable(self, known: Known) -> Applicable | None:
         """Those of the owner that speak of this message and its receiver; None: they are not known here."""
-        return self.owners.receiving(known.context, known.published)
+        return self.owners.receiving(known.context, known.published, known.now)
 
     def _said(self, answer: Granted | Refuse, remade: bool) -> Allow | Deny:
         if isinstance(answer, Refuse):
@@ -169,4 +177,14 @@ class ForwardingPreferenceStage(PreferenceStage):
 
     def applicable(self, known: Known) -> Applicable | None:
         assert known.target is not None
-        return self.owners.forwarding(known.context, known.published, known.target.leads_to)
+        return self.owners.forwarding(known.context, known.published, known.target.leads_to, known.now)
+
+
+class WholePreferenceStage(PreferenceStage):
+    """The same for whoever gets all of a message or nothing: what an owner lets see only a part of is denied."""
+
+    def _said(self, answer: Granted | Refuse, remade: bool) -> Allow | Deny:
+        allowed = super()._said(answer, remade)
+        if isinstance(allowed, Allow) and not allowed.view.shows_all:
+            return Deny(step=Step.READ, rule=allowed.rule, detail=WHOLE_ONLY)
+        return allowed

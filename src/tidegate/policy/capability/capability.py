@@ -8,7 +8,7 @@ Invariants
   expired if either says so, and has begun only if both do, so that putting the wall clock opens nothing.
 - Compared by identity: each connection has its own, and what is decided is kept under it.
 
-The signed token itself is not kept.
+The signed token itself is kept only where it travels.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class Capability:
     """What its issuer demands."""
     proven: bool = False
     """Whether this connection has proven to hold the confirmation key."""
+    token: str = ""
+    """As its issuer has signed it, if it goes on to other nodes with what its holder publishes."""
     ledger: Ledger = field(default_factory=Ledger)
 
     @property

@@ -43,6 +43,8 @@ class Accepts:
     required: bool = False
     """Whether everybody needs one."""
     revoked: frozenset[str] = frozenset()
+    travel: bool = False
+    """Whether they go on to other nodes, with the proofs of messages."""
     grants: Mapping[str, Grants] = field(default_factory=dict)
     """By issuer; others may grant nothing."""
 

@@ -87,9 +87,18 @@ def shown_by(pairs: Iterable[tuple[str, str]], *, repeated: bool = False, expiry
 
 
 def objection(
-    capability: Capability, shown: Shown, action: str, topic: str, payload: bytes = b"", asked: Asked = NOTHING_ASKED
+    capability: Capability,
+    shown: Shown,
+    action: str,
+    topic: str,
+    payload: bytes = b"",
+    asked: Asked = NOTHING_ASKED,
+    *,
+    message: bytes = b"",
 ) -> str:
     """Why this is not proven; nothing if it is, and then the proof has been used.
+
+    `message`: the id of a message that comes from another node: a repetition is one of the same message.
 
     A message may come late, over the next connection, and so may a request for a key, which comes beside one. A CONNECT
     may not: whoever kept one from the node could else take the session over with it. Nor may a SUBSCRIBE, which nobody
@@ -109,7 +118,7 @@ def objection(
     ledger.verified += 1
     if not verified(capability.key, signature, stated):
         return "the proof is not of this, or not by the key of the capability"
-    digest = hashlib.sha256(stated).digest()[:16]
+    digest = hashlib.sha256(stated + message).digest()[:16]
     ledger.used = ledger.take(counter, digest, repeated=shown.repeated, late=action in (WRITE, KEY))
     return "" if ledger.used is not None else "the proof was used before, or is too old"
 

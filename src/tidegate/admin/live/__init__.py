@@ -1,0 +1,1 @@
+"""The live view: who is connected, what sessions, subscriptions and retained messages there are, and ending them."""
