@@ -50,6 +50,8 @@ class LinkImports:
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
         self._renewed = 0  # so often
+        self._last: tuple[Message | None, Id] = None, ("", b"", 0, 0)
+        """The message that was found to be like another one last, and its id."""
         self.seen_ids = scope.seen_ids.share(name, scope.site.store)
 
     def opened(self, connection: Connection, packet: Publish) -> Imported | Deny | None:
@@ -183,7 +185,9 @@ class LinkImports:
             None,
             output,
         )
-        return None if self._id(message) in self.scope.seen_ids else message
+        id = self._id(message)
+        self._last = message, id
+        return None if id in self.scope.seen_ids.ids else message
 
     def _renamed(self, before: str, id: Id) -> bool:
         """Whether a retained message is here under another name, which the link gave it before the rules changed; it
@@ -209,7 +213,8 @@ class LinkImports:
 
     def seen(self, message: Message) -> None:
         """A QoS 1 or 2 message has been taken: it is not taken again, whichever way it comes."""
-        self.seen_ids.add(self._id(message))
+        last, id = self._last
+        self.seen_ids.add(id if last is message else self._id(message))
 
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
         """Whether a PUBLISH is the one that these messages came from."""

@@ -333,6 +333,7 @@ class LinkEnd:
         if greeting is not None:
             self.links.owners.foreign.found(self.link.far, greeting.node)
         connection.version = self.version
+        connection.shell.hold_more()
         publishing = self.publishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535

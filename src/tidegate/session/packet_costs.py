@@ -33,6 +33,7 @@ from tidegate.wire import Type
 
 TURN: Final = 400  # microseconds of work in a turn before those who need more wait for the next
 AMPLE: Final = 30_000  # the same for QoS 2 of light clients
+AMPLE_LINK: Final = 2000  # the same for QoS 1 over a link, while nobody else publishes or waits: it is many clients
 SECONDS: Final = 1e-5  # in which a microsecond of work is paid for: a tenth of the loop; whoever takes more is heavy
 BURST: Final = 0.005  # seconds: work of a tenth of that is done for anybody before it makes heavy
 CREDIT: Final = 100  # microseconds of work that a light client is done before its account is looked at

@@ -1,8 +1,7 @@
 """The reading side of one connection: frames, the handshake, and the packets that a client sends.
 
 `receive` is the hot path (docs/design/hot-path.md). QoS 0 publishes without properties whose route is known are passed
-on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; everything else is
-decoded by `wire` and dispatched. All follow the same route.
+on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; `wire` has the rest.
 
 Each packet has its price (`packet_costs`). A client that has sent more than a turn has room for is put off: nothing is
 read from it until it is served again. Quick packets are priced by the stretch, not one by one.

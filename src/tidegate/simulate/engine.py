@@ -257,6 +257,9 @@ class _End:
     def resume_reading(self) -> None:
         pass
 
+    def hold_more(self) -> None:
+        pass
+
     # the client
 
     def connect(self) -> None:
