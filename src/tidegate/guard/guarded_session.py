@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.bounded import Bounded
+from tidegate.guard.lending import Lending
 from tidegate.policy import Subject
-from tidegate.session import Grant, Link, Session, Site
+from tidegate.session import Delivery, Grant, Link, Message, Session, Site
 from tidegate.session.decider import Decider
 from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
@@ -76,7 +77,7 @@ class Last:
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "greeting", "last", "relaying", "reopen", "upstream")
+    __slots__ = ("asked", "asks", "greeting", "last", "lending", "relaying", "reopen", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
@@ -85,6 +86,7 @@ class GuardedSession(Session):
         self.asks = 0  # subscriptions that ask for anything themselves
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.lending = Lending(self)  # what the guard itself has sent
         self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
         self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
@@ -94,6 +96,7 @@ class GuardedSession(Session):
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
         self.asked = self.greeting = self.reopen = None
+        self.lending.end()
         if upstream is not None:
             upstream.session = None
             upstream.close(packet)
@@ -132,23 +135,34 @@ class GuardedSession(Session):
         else:
             self.site.counters.dropped += 1
 
+    def add(self, delivery: Delivery, shown: Message) -> None:
+        """What its monitors have made."""
+        if self.upstream is not None:
+            self.lending.send(shown, delivery.qos, delivery.retain, delivery.ids)
+
+    def offer(self, delivery: Delivery, shown: Message | None = None) -> None:
+        """What its monitors are to see although it has not subscribed to it: what it has, the broker delivers."""
+        if not self.matching(delivery.message.topic):
+            for output, visible in self.decider.monitored(self, delivery, shown):
+                self.add(output, visible)
+
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""
-        return any(grant.retain_as_published for grant in self._matching(topic))
+        return any(grant.retain_as_published for grant in self.matching(topic))
 
     # What a broker of MQTT 3.1.1 does not know of subscriptions.
 
     def identifiers(self, topic: str) -> tuple[int, ...]:
         """The subscription identifiers that a message of this topic comes by."""
-        ids = {id for grant in self._matching(topic) for id in grant.ids}
+        ids = {id for grant in self.matching(topic) for id in grant.ids}
         return tuple(sorted(ids)) if self.version == V5 else ()
 
     def wants_no_own(self, topic: str) -> bool:
         """Whether it does not want its own messages of this topic."""
-        grants = self._matching(topic) if self.version == V5 else []
+        grants = self.matching(topic) if self.version == V5 else []
         return bool(grants) and all(grant.no_local for grant in grants)
 
-    def _matching(self, topic: str) -> list[Grant]:
+    def matching(self, topic: str) -> list[Grant]:
         return [
             grant
             for filter, grant in (self.subscriptions or {}).items()
@@ -158,15 +172,23 @@ class GuardedSession(Session):
     # -- what the client acknowledges ----------------------------------------------------------------------------
 
     def acknowledged(self, pid: int) -> None:
+        if pid in self.lending:
+            self.lending.acknowledged(pid)
+            return
         self._answer(b"\x40\x02", pid)
 
     def received(self, pid: int, reason: int = 0) -> None:
-        if reason >= 0x80 and self.upstream is not None and self.upstream.v5:
+        if pid in self.lending:
+            self.lending.received(pid, reason)
+        elif reason >= 0x80 and self.upstream is not None and self.upstream.v5:
             self.upstream.send(b"\x50\x03%b%c" % (pid.to_bytes(2, "big"), reason))
         else:
             self._answer(b"\x50\x02", pid)
 
     def completed(self, pid: int) -> None:
+        if pid in self.lending:
+            self.lending.completed(pid)
+            return
         self._answer(b"\x70\x02", pid)
 
     def _answer(self, head: bytes, pid: int) -> None:

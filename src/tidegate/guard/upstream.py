@@ -22,7 +22,7 @@ from tidegate.errors import PacketError, ProtocolError
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard.receiving import Receiving
-from tidegate.session import Hold, Message, Phase
+from tidegate.session import Hold, Message
 from tidegate.session.frames import EXACT
 from tidegate.session.grant import Shut
 from tidegate.session.packet_costs import QUICK
@@ -445,6 +445,6 @@ class Upstream(asyncio.Protocol):
         self._timer = None
 
     @property
-    def phase(self) -> Phase:
-        """As connections have it, for the log."""
-        return Phase.OPEN if self.opened else Phase.CLOSED
+    def address(self) -> str:
+        """Of the broker, for the log."""
+        return str(self.scope.settings.address)
