@@ -220,6 +220,18 @@ class ScopeGraph:
     remote: tuple[NodeLink, ...] = ()
     """Links to scopes of other nodes, which are not among `scopes`, nor these links among `links`."""
 
+    @property
+    def joined(self) -> dict[str, frozenset[str]]:
+        """For each scope those that it is linked with inside the node, however indirectly, itself included."""
+        joined = {name: {name} for name in self.scopes or ("main",)}
+        for link in self.links:
+            source, target = joined[link.source], joined[link.target]
+            if source is not target:
+                source |= target
+                for name in target:
+                    joined[name] = source
+        return {name: frozenset(names) for name, names in joined.items()}
+
     def role(self, scope: str, held: Iterable[str]) -> Role | str | None:
         """The scopes of whoever connects to a scope with these roles; why it may not; None if it stays there."""
         if scope != self.bus or not self.roles:

@@ -5,7 +5,8 @@
   the other node has been given, who may have changed theirs while there was no connection. The store knows them.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
-- Rules of publishers, and who knows a certificate: see `spreading_rules` and `certificate_requests`.
+- Rules of publishers, who knows a certificate, which nodes are in a group: see `spreading_rules`,
+  `certificate_requests` and `neighbourhood`.
 - Questions and answers: see `link_questions`.
 - Which connection carries: see `standby_connections`.
 """
@@ -22,6 +23,7 @@ from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
 from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
+from tidegate.scope.neighbourhood import STATE
 from tidegate.scope.spreading_rules import RULES
 from tidegate.session import Context, Message
 from tidegate.wire import V5, Publish, encode
@@ -175,6 +177,8 @@ class LinkControl:
                 self.end.site.unfinished.append(self._forgotten(repeated).__next__)
         elif topic == RULES:
             self.links.spreading.take(self.end, payload)
+        elif topic == STATE:
+            self.links.neighbourhood.take(self.end, payload)
         elif topic in CERTIFICATES:
             self.links.certificates.take(self.end, topic, payload)
         elif topic == QUESTION:

@@ -32,6 +32,7 @@ from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
 from tidegate.scope.link_control import ROOM as TOLD
 from tidegate.scope.link_questions import Answerer
+from tidegate.scope.neighbourhood import Neighbourhood
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
@@ -201,7 +202,7 @@ class LinkEnd:
     @property
     def trusted(self) -> bool:
         """Whether there is a connection now, to a node that was found on the trust list."""
-        if self.peer is None:
+        if self.peer is None or self.link.broker is not None:
             return False
         ranks = self.scope.gate.rules.levels.ranks
         return TRUSTED not in ranks or ranks.get(self.peer.level, 0) >= ranks[TRUSTED]
@@ -212,7 +213,7 @@ class LinkEnd:
 
     def _displaced(self, message: Message) -> None:
         """The queue is full, and its oldest message goes."""
-        self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
+        self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context, message)
 
     def told_of_default(self, payload: bytes) -> None:
         """The other node speaks of the default connection, over one that carries."""
@@ -320,6 +321,8 @@ class LinkEnd:
             return f"the other side answers for another link, {greeting.link[:100]}"
         if greeting.node == self.site.origin.node:
             return TWIN
+        if why := self.links.neighbourhood.objection(self, greeting.node):
+            return why
         self.attach(connection, peer, greeting, packet.properties)
         return ""
 
@@ -332,6 +335,8 @@ class LinkEnd:
             return Refused(text=TWIN)
         if packet.will is not None or packet.clean_start:
             return Refused(reason=Reason.PROTOCOL_ERROR, text="a link has no will, and does not start clean")
+        if why := self.links.neighbourhood.objection(self, greeting.node):
+            return Refused(text=why, rule="topology")
         limits = self.site.limits
         keep_alive = self.scope.handshake.keep_alive(connection, packet)
         answer = Connack(
@@ -395,6 +400,7 @@ class LinkEnd:
             self.control.tell_again()
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
+            self.links.neighbourhood.opened(self)
             session.pump()
             granted = list((session.subscriptions or {}).values())
             self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
@@ -416,6 +422,7 @@ class LinkEnd:
         self.identify()
         session.save()
         self.scope.subscribing.retouch(session)
+        self.links.neighbourhood.changed()
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -455,6 +462,7 @@ class NodeLinks:
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
         self.certificates = CertificateRequests(publishers.site, self)
+        self.neighbourhood = Neighbourhood(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
@@ -465,7 +473,7 @@ class NodeLinks:
 
     def arrange(self, rules: RuleSet) -> None:
         """The links that the rules name; who was linked by others is not any more."""
-        self._neighbours = _components(rules)
+        self._neighbours = rules.space.joined
         links = {link.name: link for link in rules.space.remote}
         kinds = {name: end.link.broker is None for name, end in self.ends.items()}
         for name in [name for name in kinds if name not in links or (links[name].broker is None) is not kinds[name]]:
@@ -490,6 +498,8 @@ class NodeLinks:
         for scope in self._scopes.values():
             scope.node_links = self
         self.certificates.review()
+        if self._begun:
+            self.neighbourhood.changed()
         for changed in self.on_change:
             changed()
 
@@ -520,6 +530,11 @@ class NodeLinks:
     def joined(self, scope: str) -> frozenset[str]:
         """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""
         return self._neighbours.get(scope, frozenset((scope,)))
+
+    @property
+    def joint_scopes(self) -> list[tuple[str, ...]]:
+        """All scopes of this node; those that are linked with each other stand together."""
+        return sorted({tuple(sorted(names)) for names in self._neighbours.values()})
 
     def find(self, greeting: Greeting) -> LinkEnd | None:
         """The end here of a link that another node speaks of."""
@@ -573,18 +588,6 @@ def _takes_bundles(terms: Properties) -> bool:
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:
     """The domains whose people a node may speak of, by the name in its certificate."""
     return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
-
-
-def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
-    """The scopes of this node that are linked with each other, however indirectly."""
-    joined = {name: {name} for name in rules.space.scopes or ("main",)}
-    for link in rules.space.links:
-        source, target = joined[link.source], joined[link.target]
-        if source is not target:
-            source |= target
-            for name in target:
-                joined[name] = source
-    return {name: frozenset(names) for name, names in joined.items()}
 
 
 def refusal_text(packet: Connack) -> str:
