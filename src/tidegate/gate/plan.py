@@ -57,6 +57,7 @@ class Plan:
     conditional: tuple[tuple[PartialDecision, ...], ...] = ()  # those of one session together
     groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
     unwanted: int = 0  # sessions whose subscriptions alone say that they do not want it: nobody is told
+    overlapping: int = 0  # filters that matched beyond one for each session
     deferred: tuple[tuple[Deny, tuple[PartialDecision, ...]], ...] = ()
     """Sessions whose present connections are too weak, and that outlive them: QoS 1 and 2 wait for better ones."""
     postponed: tuple[Grant, ...] = ()
@@ -94,7 +95,7 @@ class Plan:
         """The same for one source alone, whose messages it counts; it leads to no other scope."""
         made = copy(self)
         made.passed, made.apart, made.counted = 0, 0, (0, 0)
-        made.users, made.failed = None, ()
+        made.users, made.failed, made.overlapping = None, (), 0
         made.cost = 1 + len(self.topic) // LONG  # what it refers to is counted
         return made
 

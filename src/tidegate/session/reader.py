@@ -585,7 +585,7 @@ class Reader:
                 self.work = connection.host.subscribing.unsubscribe(session, packet)
                 self._work_on()
             case Pingreq():
-                session.send(b"\xd0\x00")
+                self.publishing.pinged()
             case Disconnect():
                 connection.disconnected(packet)
             case Auth():
