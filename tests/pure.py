@@ -125,6 +125,8 @@ class End:
     def resume_reading(self) -> None:
         self.paused = False
 
+    def hold_more(self) -> None: ...
+
     # the client
 
     def feed(self, data: bytes) -> None:

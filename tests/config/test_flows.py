@@ -58,7 +58,7 @@ def test_in_the_order_of_the_file_but_what_is_forbidden_first() -> None:
             "`flows.forbid[0]` is wrong: `client:a -> client:b -> client:c` has more than two ends; write one flow ",
         ),
         ("paths: maybe", "`flows.paths` must be `true` or `false`; write one of the two"),
-        ("allow: []", "unknown key `allow` in `flows`; known here: forbid, require, paths"),
+        ("allow: []", "unknown key `allow` in `flows`; known here: forbid, require, topology, paths"),
     ],
 )
 def test_what_is_no_flow(flows: str, said: str) -> None:

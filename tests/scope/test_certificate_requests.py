@@ -22,7 +22,7 @@ from tidegate.policy.vouching import (
     encode_withdrawal,
 )
 from tidegate.scope import certificate_requests
-from tidegate.scope.certificate_requests import REPLY, REQUEST, UNKNOWN, WITHDRAWAL
+from tidegate.scope.certificate_requests import REPLY, REQUEST, TOPICS, UNKNOWN, WITHDRAWAL
 from tidegate.wire import cbor
 
 CERTIFICATE: Final = b"a certificate"
@@ -55,7 +55,8 @@ class Network:
 
     def _listening(self, name: str, far: str, tell: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
         def heard(topic: str, data: bytes) -> None:
-            self.sent.append((name, far, topic.rpartition("/")[2]))
+            if topic in TOPICS:
+                self.sent.append((name, far, topic.rpartition("/")[2]))
             tell(topic, data)
 
         return heard

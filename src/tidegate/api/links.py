@@ -45,6 +45,9 @@ class LinkState(BaseModel):
 
 class LinkStates(BaseModel):
     links: list[LinkState]
+    groups: list[list[str]]
+    """The groups that the scopes of this node are in: scopes that trusted links join, over all nodes that are known, as
+    `scope@node`."""
 
 
 router = APIRouter(route_class=Route, tags=["operation"])

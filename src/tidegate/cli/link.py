@@ -32,12 +32,15 @@ def list_command(node: NodeOptions) -> None:
 
     [dim]tidegate link list -c tidegate.yaml[/dim]
     """
-    links = node.ask("link_list")["links"]
+    told = node.ask("link_list")
+    links, groups = told["links"], [group for group in told["groups"] if len(group) > 1]
     if node.json:
         terminal.print_json(links)
     elif links:
         for line in aligned(_TITLES, [_cells(row, time.time()) for row in links], right=_RIGHT, cut=_CUT):
             terminal.out().print(line, soft_wrap=True)
+        for group in groups:
+            terminal.note(f"Joined by trusted links: {', '.join(group)}.")
     else:
         terminal.note("There are no links to other nodes.")
 

@@ -7,6 +7,7 @@ which of them do not hold.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 from tidegate import policy
@@ -30,6 +31,13 @@ _REMEDY: Final = {
 }
 
 
+class Topology(StrEnum):
+    """What links between nodes may form."""
+
+    ANY = "any"
+    FOREST = "forest"
+
+
 class Flows(Section):
     """What must not flow, and what must be able to."""
 
@@ -38,6 +46,9 @@ class Flows(Section):
     refused, and the route is shown."""
     require: tuple[Annotated[str, parses(lambda _, text: Assertion.parse(text, Expect.REQUIRE))], ...] = ()
     """Flows that must be possible."""
+    topology: Topology = Topology.ANY
+    """What links between nodes may form. `forest`: one that would be a second way from a scope to another one, over
+    whichever nodes, does not open."""
     paths: Switch = False
     """Whether devices on the way count, which may tell what they have read. Default: only scopes are on the way."""
 

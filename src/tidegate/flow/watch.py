@@ -18,6 +18,7 @@ It does not know which events a monitor or a share lets through: a flow is what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -42,7 +43,8 @@ _REMEMBERED: Final = 1_000
 def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterable[Presence] = ()) -> ConnectionGraph:
     """The scopes of a node, the links between them and to scopes of other nodes, and these clients.
 
-    Inside a node every link is trusted, and so are those to other nodes, which have proved who they are.
+    Inside a node every link is trusted, and so are those to other nodes, which have proved who they are; not those to
+    foreign brokers.
     """
     graph = ConnectionGraph(
         map(_link, space.links),
@@ -51,7 +53,7 @@ def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterabl
     )
     for each in space.remote:
         for directed in each.directions:
-            graph.add(_link(directed))
+            graph.add(replace(_link(directed), trusted=each.broker is None))
     there: dict[str, list[Ends]] = {}
     for presence in presences:
         there.setdefault(presence.client, []).append(_ends(presence))

@@ -90,7 +90,8 @@ class BackendTarget(LinkSession):
             if not message.qos and isinstance(source, GuardedSession) and source.connection is not None:
                 self.site.counters.dropped += 1  # the broker is gone, and nobody waits for this
             else:
-                self.scope.service.publish(message)
+                done = source.relaying.besides() if message.qos and isinstance(source, GuardedSession) else None
+                self.scope.service.publish(message, done)
         else:
             upstream.publish(message)
 

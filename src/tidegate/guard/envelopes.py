@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
 
 STATICS: Final = 20_000  # of one scope that are kept
+CALLED: Final = "called"
+"""Beside the attributes of the publisher: the topic in the broker, if a monitor or a link has changed it."""
 _OWN: Final = frozenset(
     ("demand", "view", "e", "topic", "qos", "sealed", "under", "key", "signed", "scored", "floor", "held", "path")
 )
@@ -87,6 +89,8 @@ class Envelopes:
         levels = self.scope.gate.rules.levels
         known: dict[str, Any] = cbor2.loads(context.encode()[1:])
         publisher = {name: value for name, value in known.items() if name not in _OWN}
+        if context.topic not in (None, topic):
+            publisher[CALLED] = topic
         return encode_static(
             Static(
                 origin=node,
@@ -127,7 +131,7 @@ class Envelopes:
     def _context(self, static: Static, topic: str, lowered: int | None) -> bytes:
         levels = self.scope.gate.rules.levels
         backend = self.scope.target.subject
-        known = dict(static.publisher)
+        known = {name: value for name, value in static.publisher.items() if name != CALLED}
         if static.demand is not None:
             known["demand"] = static.demand
         if static.view is not None:

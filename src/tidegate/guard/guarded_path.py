@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.gate import Plan
+from tidegate.gate import Deny, Plan
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.scope.delivered_once import Seen
 from tidegate.scope.path import Egress, Path
@@ -50,16 +50,18 @@ class GuardedEgress(Egress):
         finally:
             target.source = before
 
-    def received(self, session: GuardedSession, message: Message) -> list[Message] | None:
-        """Steps 6 to 11 for a message that the broker delivers to a client: what it gets; None: nothing, which has been
-        audited."""
+    def received(self, session: GuardedSession, message: Message) -> list[tuple[Delivery | None, Message]] | Deny:
+        """Steps 6 to 11 for a message that the broker delivers to a client: what it gets. What monitors have made has a
+        delivery of its own."""
         scope = self.scope
-        verdict = scope.gate.permits(message, session) if session.asks else scope.gate.decide(message, session)
-        shown = self._audited(session, message, verdict)
-        if shown is None:
-            return None
+        shown = scope.gate.permits(message, session) if session.asks else scope.gate.decide(message, session)
+        if isinstance(shown, Deny):
+            return shown
+        if scope.gate.stored.failed:
+            scope.audit.failed(session.outward, message.topic, scope.gate.stored.failed)
         if scope.gate.counts_allowed:
             scope.delivered(session, message)
         if not session.leaving:
-            return [shown]
-        return [visible for _, visible in self.monitored(session, Delivery(message, message.qos), shown)]
+            return [(None, shown)]
+        sent = self.monitored(session, Delivery(message, message.qos), shown)
+        return [(None if visible is shown else delivery, visible) for delivery, visible in sent]

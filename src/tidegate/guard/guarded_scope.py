@@ -17,6 +17,7 @@ from tidegate.guard.guarded_session import GuardedSession
 from tidegate.guard.guarded_subscribing import GuardedSubscribing
 from tidegate.guard.service_connection import ServiceConnection
 from tidegate.guard.settings import Settings
+from tidegate.guard.shared_members import SharedMembers
 from tidegate.scope import Scope
 from tidegate.scope.authenticator import Authenticator
 from tidegate.scope.protection import Keyring
@@ -48,6 +49,7 @@ class GuardedScope(Scope):
         self.on_bug = on_bug
         self.owners: dict[str, GuardedSession] = {}
         """By client identifier: the session that has it at the broker."""
+        self.members = SharedMembers(self)
         self.authenticator = BackendAuthentication(self, parts["authenticator"])
         super().__init__(**{**parts, "authenticator": self.authenticator})
         self.envelopes = Envelopes(self)

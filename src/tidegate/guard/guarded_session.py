@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.bounded import Bounded
+from tidegate.guard.lending import Lending
 from tidegate.policy import Subject
-from tidegate.session import Grant, Link, Session, Site
+from tidegate.session import Delivery, Grant, Link, Message, Session, Site
 from tidegate.session.decider import Decider
 from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
@@ -49,12 +50,14 @@ class Last:
     The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
     """
 
-    __slots__ = ("epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+    __slots__ = ("again", "copies", "epoch", "head", "link", "micros", "numbers", "origin", "outputs")
 
     def __init__(self, origin: bytes) -> None:
         self.origin = origin
         self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
+        self.again = (-1, 0)  # the number and output of the one that has come more than once
+        self.copies = 0  # how often
         self.micros = 0
         self.head = b""  # what its client's packets begin with; empty: each is decided
         self.epoch = -1  # of the decisions, when that was so
@@ -72,11 +75,21 @@ class Last:
         self.micros = max(self.micros, micros)
         return True
 
+    def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
+        """Whether it is the last one again, and no more than the broker sends so many of."""
+        this = (id.number, id.output)
+        if id.origin != self.origin or this != (self.numbers[qos], self.outputs[qos]):
+            return False
+        if this != self.again:
+            self.again, self.copies = this, 1
+        self.copies += 1
+        return self.copies <= copies
+
 
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "greeting", "last", "relaying", "reopen", "upstream")
+    __slots__ = ("asked", "asks", "greeting", "last", "lending", "relaying", "reopen", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
@@ -85,6 +98,7 @@ class GuardedSession(Session):
         self.asks = 0  # subscriptions that ask for anything themselves
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
+        self.lending = Lending(self)  # what the guard itself has sent
         self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
         self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
@@ -94,6 +108,7 @@ class GuardedSession(Session):
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
         self.asked = self.greeting = self.reopen = None
+        self.lending.end()
         if upstream is not None:
             upstream.session = None
             upstream.close(packet)
@@ -102,7 +117,14 @@ class GuardedSession(Session):
         """The connection to the broker is over."""
         if self.upstream is upstream:
             self.upstream = None
-            if self.connection is not None and self.reopen is not None and upstream.vanished:
+            taken_over = upstream.scope.handshake.awaited(
+                self.client
+            )  # a broker of 3.1.1 cannot say so, and few of 5 do
+            if taken_over and self.connection is not None:
+                self.connection.close(Reason.SESSION_TAKEN_OVER)
+            elif self.connection is not None and self.reopen is not None and upstream.vanished:
+                if any(upstream.pings):
+                    self.send(b"\xd0\x00")  # PINGRESP: a client that waits has not lost its server
                 self.reopen(self)
             elif self.connection is not None:
                 self.connection.close(reason, why)
@@ -132,23 +154,38 @@ class GuardedSession(Session):
         else:
             self.site.counters.dropped += 1
 
+    def overlapping(self, topic: str) -> int:
+        """How many of its subscriptions a topic matches: some brokers send a message once for each."""
+        return len(self.matching(topic))
+
+    def add(self, delivery: Delivery, shown: Message) -> None:
+        """What its monitors have made."""
+        if self.upstream is not None:
+            self.lending.send(shown, delivery.qos, delivery.retain, delivery.ids)
+
+    def offer(self, delivery: Delivery, shown: Message | None = None) -> None:
+        """What its monitors are to see although it has not subscribed to it: what it has, the broker delivers."""
+        if not self.matching(delivery.message.topic):
+            for output, visible in self.decider.monitored(self, delivery, shown):
+                self.add(output, visible)
+
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""
-        return any(grant.retain_as_published for grant in self._matching(topic))
+        return any(grant.retain_as_published for grant in self.matching(topic))
 
     # What a broker of MQTT 3.1.1 does not know of subscriptions.
 
     def identifiers(self, topic: str) -> tuple[int, ...]:
         """The subscription identifiers that a message of this topic comes by."""
-        ids = {id for grant in self._matching(topic) for id in grant.ids}
+        ids = {id for grant in self.matching(topic) for id in grant.ids}
         return tuple(sorted(ids)) if self.version == V5 else ()
 
     def wants_no_own(self, topic: str) -> bool:
         """Whether it does not want its own messages of this topic."""
-        grants = self._matching(topic) if self.version == V5 else []
+        grants = self.matching(topic) if self.version == V5 else []
         return bool(grants) and all(grant.no_local for grant in grants)
 
-    def _matching(self, topic: str) -> list[Grant]:
+    def matching(self, topic: str) -> list[Grant]:
         return [
             grant
             for filter, grant in (self.subscriptions or {}).items()
@@ -158,15 +195,23 @@ class GuardedSession(Session):
     # -- what the client acknowledges ----------------------------------------------------------------------------
 
     def acknowledged(self, pid: int) -> None:
+        if pid in self.lending:
+            self.lending.acknowledged(pid)
+            return
         self._answer(b"\x40\x02", pid)
 
     def received(self, pid: int, reason: int = 0) -> None:
-        if reason >= 0x80 and self.upstream is not None and self.upstream.v5:
+        if pid in self.lending:
+            self.lending.received(pid, reason)
+        elif reason >= 0x80 and self.upstream is not None and self.upstream.v5:
             self.upstream.send(b"\x50\x03%b%c" % (pid.to_bytes(2, "big"), reason))
         else:
             self._answer(b"\x50\x02", pid)
 
     def completed(self, pid: int) -> None:
+        if pid in self.lending:
+            self.lending.completed(pid)
+            return
         self._answer(b"\x70\x02", pid)
 
     def _answer(self, head: bytes, pid: int) -> None:

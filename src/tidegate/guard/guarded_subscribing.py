@@ -34,12 +34,17 @@ from tidegate.wire import (
 if TYPE_CHECKING:
     pass
 
+if TYPE_CHECKING:
+    from tidegate.guard.guarded_scope import GuardedScope
+
 OURS = frozenset((REQUIRE, "s", "where", "capability", "proof"))
 """User properties of a SUBSCRIBE that are for the guard."""
 
 
 class GuardedSubscribing(Subscribing):
     """The subscribing side of a guarded scope."""
+
+    scope: GuardedScope
 
     def _answer(self, request: Request, packet: Subscribe, connection: Connection | None, said: Properties) -> None:
         session = request.session
@@ -163,6 +168,7 @@ class GuardedSubscribing(Subscribing):
         if group is not None:
             grant.group = (group, filter)
             session.shares += 1
+            self.scope.members.join(grant.filter, session)
         return grant
 
     def forget(self, session: Session, filter: str) -> bool:
@@ -171,6 +177,8 @@ class GuardedSubscribing(Subscribing):
         grant = (session.subscriptions or {})[filter]
         assert isinstance(session, GuardedSession)
         session.asks -= grant.terms.asks
+        if grant.group is not None:
+            self.scope.members.leave(filter, session)
         session.shares -= grant.group is not None
         self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
         self._left(grant)

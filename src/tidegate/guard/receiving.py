@@ -13,7 +13,7 @@ from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
-from tidegate.guard.envelopes import Unauthentic
+from tidegate.guard.envelopes import CALLED, Unauthentic
 from tidegate.guard.guarded_session import Last
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
@@ -78,12 +78,30 @@ class Receiving:
             self._done_with(packet)
             return
         events = self.scope.path.egress.received(self.session, message)
-        if not packet.qos and events and events[0] is message:
+        if isinstance(events, Deny):
+            self._denied(packet, message, events)
+            return
+        if not packet.qos and len(events) == 1 and events[0][1] is message:
             self._note_clear(packet, message)
-        if not events or not self._passed_on(packet, events[0], own=events[0] is message):
+        waits = False
+        for delivery, shown in events:
+            if delivery is None:
+                waits = self._passed_on(packet, shown) or waits
+            else:  # a monitor has made it
+                self.session.add(delivery, shown)
+        if not waits:
             self._done_with(packet)
-        for event in (events or ())[1:]:  # what monitors have made of it besides
-            self._sent_besides(event)
+
+    def _denied(self, packet: Publish, message: Message, why: Deny) -> None:
+        """Another member of a shared subscription may have it; else nobody."""
+
+        def done(taken: bool) -> None:
+            if taken and self.upstream.opened:
+                self._done_with(packet)  # else the broker still owes it
+
+        if not self.scope.members.hand_on(self.session, message, packet.qos, done):
+            self.scope.report("read", self.session.outward, message.topic, why, message.context)
+            self._done_with(packet)
 
     def _own(self, message: Message) -> bool:
         """Whether its client has published it and does not want it, which a broker of MQTT 3.1.1 is not told."""
@@ -109,7 +127,7 @@ class Receiving:
         if not packet.retain and (why := self._replayed(packet, envelope)) is not None:
             self._report(topic, why)
             return None
-        if static.topic != topic and static.under is None and "topic" not in static.publisher:
+        if static.publisher.get(CALLED, static.topic) != topic:
             self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail="it is under another topic"))
             return None
         self._opened = envelope
@@ -147,7 +165,10 @@ class Receiving:
         if micros < scope.oldest:
             return replace(REPLAYED, detail="it is older than `max_age`")
         last = self._last(packet.topic, envelope)
-        if not (packet.dup or last.is_newer(envelope.id, micros, envelope.qos)):
+        id, qos = envelope.id, envelope.qos
+        if packet.dup or last.is_newer(id, micros, qos):
+            return None
+        if not last.is_copy(id, qos, self.session.overlapping(packet.topic)):
             return REPLAYED
         return None
 
@@ -201,13 +222,7 @@ class Receiving:
         last.head = scope.interned[len(name).to_bytes(2, "big") + name + block]
         last.epoch, last.link = scope.gate.stored.epoch, session.outward
 
-    def _sent_besides(self, message: Message) -> None:
-        """Without an identifier that the broker could take for one of its own."""
-        fitting = self.session._fitting(message, 0, False, ())
-        if fitting is not None:
-            self.session.append(fitting[0] + fitting[1], acknowledged=False)
-
-    def _passed_on(self, packet: Publish, message: Message, own: bool) -> bool:
+    def _passed_on(self, packet: Publish, message: Message) -> bool:
         """Sends a message that was decided to the client; whether there is room for it in a packet."""
         session = self.session
         retain = packet.retain or (
@@ -221,6 +236,9 @@ class Receiving:
         head, tail = fitting
         if not packet.qos:
             session.append(head + tail, acknowledged=False)
+            return True
+        if packet.packet_id in session.lending:
+            self.upstream.end("the broker has come to a packet identifier that the guard uses")
             return True
         if packet.dup:
             head = bytes((head[0] | 0x08,)) + head[1:]

@@ -7,13 +7,14 @@ and that the broker has not acknowledged yet [MQTT-4.6.0-2].
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny
 from tidegate.session import Connection, Hold, Message
 from tidegate.session import unreleased_qos2 as unreleased
-from tidegate.session.host import Refusal, Route
+from tidegate.session.host import Events, Refusal, Route
 from tidegate.session.packet_costs import TAKEN
 from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Ack, Publishing, with_floor_properties
@@ -22,18 +23,41 @@ from tidegate.wire import NONE, Properties, Puback, Pubcomp, Publish, Pubrec, Re
 if TYPE_CHECKING:
     from tidegate.guard.upstream import Upstream
 
+PINGREQ: Final = b"\xc0\x00"
 NEVER: Final = 1 << 62
 """In place of the number of a commit: an acknowledgement that waits for the broker waits for no commit."""
+
+
+class Awaited(Ack):
+    """An acknowledgement that waits for several: of the broker, for what its message was and for what came of it."""
+
+    __slots__ = ("count", "then")
+
+    def __init__(self, publishing: Publishing, frame: bytes, written: bool, count: int = 0) -> None:
+        super().__init__(publishing, frame, NEVER, safe=False, written=written)
+        self.count = count
+        self.then: Callable[[], None] | None = None
+
+    def settle(self) -> None:
+        self.count -= 1
+        if self.count:
+            return
+        if self.then is not None:
+            self.then()
+        self.safe = True
+        if self.publishing.connection.phase is OPEN:
+            self.publishing.drain()
 
 
 class RelayedPublishing(Publishing):
     """What one connection of a client publishes."""
 
-    __slots__ = ("_dup", "_exchanges", "_kept", "_postponed", "_relayed", "upstream")
+    __slots__ = ("_ack", "_dup", "_exchanges", "_kept", "_postponed", "_relayed", "upstream")
 
     def __init__(self, connection: Connection, upstream: Upstream) -> None:
         super().__init__(connection)
         self.upstream = upstream
+        self._ack: Awaited | None = None  # of the message that is being taken
         self._dup = False  # of the PUBLISH that is being taken
         self._relayed: dict[int, Ack] = {}  # PUBACK and PUBREC that the broker owes
         self._exchanges: set[int] = set()  # QoS 2 messages that the broker has, and that are not complete
@@ -93,12 +117,14 @@ class RelayedPublishing(Publishing):
         )
         site.effort += TAKEN
         upstream.exchange, upstream.refused = pid | self._dup << 16, None
+        self._ack = ack = Awaited(self, b"", written=True)
         reached = self.path.publish(route, message, session)
-        relayed, upstream.exchange = not upstream.exchange, 0
+        relayed, upstream.exchange, self._ack = not upstream.exchange, 0, None
         if message.journaled:
+            ack.written = False
             self._hold_for_journal()
-        if relayed:
-            self._wait_for_broker(pid, qos, message)
+        if relayed or ack.count:
+            self._wait_for_broker(pid, qos, message, ack, relayed)
         elif not isinstance(reached, int):
             self._denied(message, pid, reached)
         elif upstream.refused is not None:
@@ -110,18 +136,56 @@ class RelayedPublishing(Publishing):
                 unreleased.keep(session, pid, (), 0)
                 self.deadline.start()
 
-    def _wait_for_broker(self, pid: int, qos: int, message: Message) -> None:
-        ack = Ack(self, b"", NEVER, safe=False, written=not message.journaled)
-        if self.acks is None:
-            self.acks = deque()
-        self.acks.append(ack)
-        self._relayed[pid] = ack
+    def _wait_for_broker(self, pid: int, qos: int, message: Message, ack: Awaited, relayed: bool) -> None:
+        if relayed:
+            ack.count += 1
+            self._relayed[pid] = ack
+        else:
+            ack.frame = bytes((0x40, 2, pid >> 8, pid & 0xFF))
+        self._line_up(ack)
         if qos == 1:
             self.unfinished += 1
         else:
             self._exchanges.add(pid)
         if message.journaled:
             self.site.journal.after(ack.settle_written)
+
+    def _line_up(self, ack: Ack) -> None:
+        if self.acks is None:
+            self.acks = deque()
+        self.acks.append(ack)
+
+    def besides(self) -> Callable[[], None] | None:
+        """What is told when the broker has something else that came of the message which is being taken."""
+        if self._ack is None:
+            return None
+        self._ack.count += 1
+        return self._ack.settle
+
+    def _publish_released(self, pid: int, released: list[tuple[Message, Events]]) -> None:
+        """What monitors have seen goes to the broker; PUBCOMP when that has it, and until then it is in the store."""
+        session, site = self.session, self.site
+        if not site.opened:
+            site.open()
+        kept = (session.incoming or {}).get(pid)
+        self._ack = ack = Awaited(self, bytes((0x70, 2, pid >> 8, pid & 0xFF)), written=True)
+        for message, events in released:
+            site.effort += TAKEN + self.path.deliver_released(events, message, session)
+        self._ack = None
+        if not ack.count:
+            super()._publish_released(pid, [])
+            return
+
+        def then() -> None:
+            if (session.incoming or {}).get(pid) is not kept:
+                return
+            unreleased.forget(session, pid)
+            if session.row:
+                site.store.release(session.row, pid)
+
+        ack.then = then
+        self._line_up(ack)
+        self.unfinished += 1
 
     def _denied(self, message: Message, pid: int, why: Refusal | Deny) -> None:
         if message.qos == 1:
@@ -155,8 +219,19 @@ class RelayedPublishing(Publishing):
         elif isinstance(packet, Pubrec):
             self.session.send(frame)  # it was sent again
 
+    def pinged(self) -> None:
+        """The broker answers, behind everything that it has sent before: a client may rely on that, and it learns that
+        the broker is gone; unless it waits for the broker to come back."""
+        if not self.upstream.opened:
+            super().pinged()
+            return
+        self.upstream.pings.append(True)
+        self.upstream.send(PINGREQ)
+
     def release(self, pid: int) -> None:
         """PUBREL of the client: the broker's, unless the guard has the message."""
+        if any(ack.frame[:1] == b"\x70" and ack.frame[2:] == pid.to_bytes(2, "big") for ack in self.acks or ()):
+            return  # it has been released, and the broker does not have it yet
         if pid in (self.session.incoming or ()) or not pid:
             super().release(pid)
         else:

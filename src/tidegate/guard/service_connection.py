@@ -7,6 +7,7 @@ a queue; at the bound the oldest goes, counted. It also finds out which version 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import ProtocolError
@@ -27,10 +28,11 @@ WINDOW: Final = 100  # QoS 1 and 2 messages on their way, if the broker does not
 class _Sent:
     """A message on its way."""
 
-    __slots__ = ("data", "released")
+    __slots__ = ("data", "done", "released")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, done: Callable[[], None] | None) -> None:
         self.data = data
+        self.done = done
         self.released = False
 
 
@@ -54,7 +56,7 @@ class ServiceConnection:
         self._closed = False
         self._wait = FIRST
         self._pid = 0
-        self._queue: deque[Message] = deque()
+        self._queue: deque[tuple[Message, Callable[[], None] | None]] = deque()
         self._sent: dict[int, _Sent] = {}
         self._timer: Any = None
 
@@ -150,9 +152,9 @@ class ServiceConnection:
 
     # -- publishing --------------------------------------------------------------------------------------------
 
-    def publish(self, message: Message) -> None:
-        """A message that may be written."""
-        self._queue.append(message)
+    def publish(self, message: Message, done: Callable[[], None] | None = None) -> None:
+        """A message that may be written. `done` is called when the broker has it."""
+        self._queue.append((message, done))
         self._pump()
         limits = self.site.limits
         while len(self._queue) > limits.queue_messages:
@@ -162,12 +164,14 @@ class ServiceConnection:
     def _pump(self) -> None:
         upstream = self.upstream
         while self._queue and upstream is not None and upstream.opened:
-            message = self._queue[0]
+            message, done = self._queue[0]
             if message.qos and len(self._sent) >= min(upstream.quota, WINDOW):
                 return
             self._queue.popleft()
             if message.expires is not None and message.expires <= self.site.now:
                 self.site.counters.expired += 1
+                if done is not None:
+                    done()
                 continue
             upstream.exchange = pid = self._next_pid() if message.qos else 0
             upstream.refused = None
@@ -177,7 +181,10 @@ class ServiceConnection:
                 if upstream.refused is not None:
                     self.scope.report("write", self.scope.target.outward, message.topic, upstream.refused)
             elif message.qos:
-                self._sent[pid] = _Sent(data)
+                self._sent[pid] = _Sent(data, done)
+                continue
+            if done is not None:
+                done()
 
     def _next_pid(self) -> int:
         pid = self._pid
@@ -194,11 +201,19 @@ class ServiceConnection:
         if isinstance(packet, Pubrec) and packet.reason < 0x80:
             if sent is not None:
                 sent.released = True
+                self._tell(sent)
             assert self.upstream is not None
             self.upstream.send(b"\x62\x02" + pid.to_bytes(2, "big"))
         elif sent is not None:
             del self._sent[pid]
+            self._tell(sent)
             self._pump()
+
+    @staticmethod
+    def _tell(sent: _Sent) -> None:
+        done, sent.done = sent.done, None
+        if done is not None:
+            done()
 
     def keep(self, pid: int, data: bytes) -> None:
         """`publish` keeps it (as `RelayedPublishing`)."""

@@ -20,6 +20,7 @@ from tidegate.wire import Reason
 LINGER = 5.0  # seconds a closed connection has to take what was written to it
 DER = 2  # how OpenSSL's bindings write a certificate
 HIGH_WATER = 256 * 1024  # bytes that may wait for a client that reads slowly, before QoS 0 is dropped for it
+LINK_HIGH_WATER = 4 * 2**20  # the same of another node
 
 
 class Owner(Protocol):
@@ -89,6 +90,9 @@ class ConnectionShell(asyncio.Protocol):
     def resume_reading(self) -> None:
         if not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def hold_more(self) -> None:
+        self.transport.set_write_buffer_limits(high=LINK_HIGH_WATER)
 
     def late(self) -> None:
         """No CONNECT in the time allowed, or no end of the handshake."""

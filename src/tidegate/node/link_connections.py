@@ -25,6 +25,7 @@ from tidegate.link import Dialer, Failover, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
 from tidegate.node.link_explanations import LinkExplanations
+from tidegate.node.topology import NodeTopology
 from tidegate.node.vouching import Vouching
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
@@ -39,7 +40,10 @@ ENVELOPE: Final = 64 * 1024  # bytes that a message may have more than a client 
 LARGEST: Final = 2**20  # bytes of a packet, without a listener
 log = structlog.get_logger("tidegate.link")
 
-_BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error", "standby", "switches", "on_backup")
+_BRIEF: Final = (
+    *("link", "state", "address", "level", "queue", "bytes", "oldest", "round_trip", "error"),
+    *("standby", "switches", "on_backup"),
+)
 
 
 class LinkConnections:
@@ -49,6 +53,7 @@ class LinkConnections:
         self.dialers: dict[str, Dialer | Failover] = {}  # by the name of the link
         self.explanations = LinkExplanations(node)
         self.vouching = Vouching(node)
+        self.topology = NodeTopology(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -85,6 +90,7 @@ class LinkConnections:
 
     def _arrange(self) -> None:
         self.vouching.arrange()
+        self.topology.arrange()
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):
             end = ends.get(name)
@@ -187,7 +193,7 @@ class LinkConnections:
 
     def listed(self) -> dict[str, Any]:
         """Each link with its state."""
-        return {"links": self.rows()}
+        return {"links": self.rows(), "groups": self.groups()}
 
     def show(self, link: str) -> dict[str, Any]:
         """One link: its state, who is at the other end, and what crosses."""
@@ -208,9 +214,12 @@ class LinkConnections:
     def rows(self) -> list[dict[str, Any]]:
         return [self._row(end) for end in self._node.realm.node_links.ends.values()]
 
-    def brief(self) -> list[dict[str, Any]]:
-        """What `tidegate status` and the metrics tell of each link."""
-        return [{name: row[name] for name in _BRIEF} for row in self.rows()]
+    def status(self) -> dict[str, Any]:
+        """What `tidegate status` and the metrics tell of each link, and in which groups the scopes are."""
+        return {"links": [{name: row[name] for name in _BRIEF} for row in self.rows()], "groups": self.groups()}
+
+    def groups(self) -> list[list[str]]:
+        return [list(group) for group in self._node.realm.node_links.neighbourhood.groups]
 
     def _row(self, end: LinkEnd) -> dict[str, Any]:
         session, peer, dialer = end.session, end.peer, self.dialers.get(end.link.name)

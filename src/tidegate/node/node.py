@@ -360,7 +360,7 @@ class Node:
             "pid": os.getpid(),
             "listeners": [one.status() for one in self.listeners.bound.values()],
             "scopes": list(self.scopes),
-            "links": self.links.brief(),
+            **self.links.status(),
             "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,

@@ -42,25 +42,25 @@ class SeenIds:
     """What one scope remembers. In it the shares of all links are together, each with a circle of its own."""
 
     def __init__(self) -> None:
-        self._ids: set[Id] = set()
+        self.ids: set[Id] = set()
         self._released: dict[Id, Message] = {}
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.ids)
 
     def __contains__(self, id: Id) -> bool:
-        return id in self._ids
+        return id in self.ids
 
     def forget(self, id: Id) -> None:
         """It may be taken once more."""
-        self._ids.discard(id)
+        self.ids.discard(id)
 
     def share(self, link: str, store: Store) -> Share:
-        return Share(link, store, self._ids)
+        return Share(link, store, self.ids)
 
     def release(self, id: Id, message: Message) -> bool:
         """Whether a QoS 2 message may be published now: it has not been, and no other copy of it is about to be."""
-        return id not in self._ids and self._released.setdefault(id, message) is message
+        return id not in self.ids and self._released.setdefault(id, message) is message
 
     def let_go(self, id: Id, message: Message) -> bool:
         """It has been published, or refused: whether it was this copy."""

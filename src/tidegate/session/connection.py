@@ -31,6 +31,9 @@ class Shell(Protocol):
     def close(self) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+    def hold_more(self) -> None:
+        """More than of a client may wait for the other side to read it: it speaks for many."""
+        ...
 
 
 class Listening(Protocol):
@@ -273,6 +276,9 @@ class _Gone:
         pass
 
     def resume_reading(self) -> None:
+        pass
+
+    def hold_more(self) -> None:
         pass
 
 

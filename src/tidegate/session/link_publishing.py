@@ -12,7 +12,7 @@ from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.connection import Connection
 from tidegate.session.host import Events, Lane, Refusal, Route
 from tidegate.session.message import Message
-from tidegate.session.packet_costs import STALLED
+from tidegate.session.packet_costs import AMPLE_LINK, STALLED
 from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Publishing
 from tidegate.session.reencoding import cross, pass_on
@@ -114,6 +114,8 @@ class LinkPublishing(Publishing):
         dirty = site.dirty
         if self.connection.reader.has_to_rest():
             room = -1
+        elif not site.contended and not site.waiting.heap:
+            room = max(room, site.effort + AMPLE_LINK)
         if self._epoch != self.importer.epoch:
             self._epoch = self.importer.epoch
             known.clear()

@@ -33,6 +33,7 @@ from tidegate.wire import Type
 
 TURN: Final = 400  # microseconds of work in a turn before those who need more wait for the next
 AMPLE: Final = 30_000  # the same for QoS 2 of light clients
+AMPLE_LINK: Final = 2000  # the same for QoS 1 over a link, while nobody else publishes or waits: it is many clients
 SECONDS: Final = 1e-5  # in which a microsecond of work is paid for: a tenth of the loop; whoever takes more is heavy
 BURST: Final = 0.005  # seconds: work of a tenth of that is done for anybody before it makes heavy
 CREDIT: Final = 100  # microseconds of work that a light client is done before its account is looked at
@@ -55,6 +56,10 @@ ACCEPT: Final = 20  # to take a connection from the system
 OPEN: Final = 100  # to open it, and to close it some time
 TLS: Final = 1000  # a handshake, with a key that takes long
 SIGNATURE: Final = 200  # to verify one, with a key that takes long
+ASKED: Final = 2  # whether a member of a shared subscription may have a message, with the condition that it has
+LOOK: Final = 1  # at a member again, when none of them could have it at once
+OVERLAPPING: Final = 3  # in a plan, each further filter of a session that has one for the topic already
+PROPERTY: Final = 1  # a user property
 PLAN: Final = 20  # a plan without policies; with them it takes five times as long
 
 _BASE: Final = {Type.CONNECT: 200, Type.AUTH: 200, Type.PUBLISH: 6, Type.SUBSCRIBE: 15, Type.UNSUBSCRIBE: 15}

@@ -43,7 +43,7 @@ from tidegate.store.lock import Lock
 from tidegate.store.opening import Durability, open_database
 from tidegate.store.write import write
 
-PATIENCE: Final = 10  # intervals that a batch may wait whose deliveries are all on their way to online subscribers
+PATIENCE: Final = 20  # intervals that a batch may wait whose deliveries are all on their way to online subscribers
 _TURN: Final = 500  # callbacks run in one turn of the loop
 
 log = structlog.get_logger("tidegate.store")
