@@ -196,7 +196,7 @@ class Path:
                 # semantics, *Time*: a denied retained publish neither sets nor clears
                 why = undecided(plan.admission, message)
         if why is not None:
-            self.scope.report("write", link, message.topic, why, message.context)
+            self.scope.report("write", link, message.topic, why, message.context, message)
         return why
 
     def tried(self, plan: Plan, message: Message, link: Link) -> Deny | None:
@@ -326,7 +326,7 @@ class Path:
         """Delivers what was written to the journal before, by the plans of now."""
         scope, gate, name = self.scope, self.scope.gate, message.topic.encode()
         if not message.output and (why := scope.plans.again(link, message).refusal) is not None:
-            self.scope.report("write", link, message.topic, why, message.context)
+            self.scope.report("write", link, message.topic, why, message.context, message)
             return 0
         lane = gate.derived_lane(message.context, gate.attributes.context(message), message.link, None)
         events, _ = self._protected(((message, scope.plans.of(lane, name)),), link)
@@ -426,7 +426,7 @@ class Egress:
                 continue
             verdict = passed(ways, message)
             if isinstance(verdict, Deny):
-                self.scope.report("read", session.outward, message.topic, verdict, message.context)
+                self.scope.report("read", session.outward, message.topic, verdict, message.context, message)
                 reached += verdict.step is Step.WHERE  # what a subscriber wants is no business of the publisher
                 continue
             grant, shown = verdict
@@ -502,7 +502,7 @@ class Egress:
         """What may be sent of a message that was decided again; the audit is told if nothing may, or what failed."""
         scope = self.scope
         if isinstance(verdict, Deny):
-            scope.report("read", session.outward, message.topic, verdict, message.context)
+            scope.report("read", session.outward, message.topic, verdict, message.context, message)
             return None
         if scope.gate.stored.failed:
             scope.audit.failed(session.outward, message.topic, scope.gate.stored.failed)
@@ -556,7 +556,7 @@ class Egress:
         verdict = self._decided(session, delivery)
         if isinstance(verdict, Message):
             return verdict, False
-        self.scope.report("read", session.outward, message.topic, verdict, message.context)
+        self.scope.report("read", session.outward, message.topic, verdict, message.context, message)
         if delivery.group is not None:
             scope.sharing.hand_round([delivery])
             return None

@@ -147,15 +147,24 @@ class Scope:
         message.retain = False
         return False
 
-    def report(self, action: str, link: Link, topic: str, why: Deny, context: bytes | None = None) -> None:
-        """Counts and audits a denial. `context`: that of the message, if it is about one."""
+    def report(
+        self,
+        action: str,
+        link: Link,
+        topic: str,
+        why: Deny,
+        context: bytes | None = None,
+        message: Message | None = None,
+    ) -> None:
+        """Counts and audits a denial. `context`: that of the message, if it is about one; `message`: if nothing else
+        was made of it."""
         if why.step is Step.WHERE:  # the subscriber does not want it: nobody has denied anything
             if why.error:
                 self.audit.failed(link, topic, ((why.rule, why.error),))
             return
         self.site.counters.denied += 1
         publishers = None if context is None else self.gate.attributes.decoded(context).publishers
-        self.audit.denied(action, link, topic, why, publishers or None)
+        self.audit.denied(action, link, topic, why, publishers or None, message)
 
     def delivered(self, session: Session, message: Message) -> None:
         """Has the audit count a delivery that was allowed and that no plan counts."""

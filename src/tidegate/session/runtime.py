@@ -44,6 +44,7 @@ class Limits:
 
     inflight: int = 1000  # QoS 1 and 2 messages on their way to a client that does not say how many it takes
     receive_maximum: int = 1000  # the same towards us
+    clock_skew: float = 60.0  # seconds that the clock of another node may be ahead
     queue_messages: int = 10_000
     queue_bytes: int = 16 * 2**20
     full: Full = Full.DROP_NEWEST
