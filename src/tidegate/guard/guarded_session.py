@@ -50,7 +50,18 @@ class Last:
     The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
     """
 
-    __slots__ = ("again", "copies", "epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+    __slots__ = (
+        "again",
+        "copies",
+        "epoch",
+        "head",
+        "kept",
+        "link",
+        "micros",
+        "numbers",
+        "origin",
+        "outputs",
+    )
 
     def __init__(self, origin: bytes) -> None:
         self.origin = origin
@@ -58,6 +69,8 @@ class Last:
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
         self.again = (-1, 0)  # the number and output of the one that has come more than once
         self.copies = 0  # how often
+        self.kept: tuple[int, int, int, int] | None = None
+        """The retained message that came last: after how many SUBSCRIBEs, when it was published, number and output."""
         self.micros = 0
         self.head = b""  # what its client's packets begin with; empty: each is decided
         self.epoch = -1  # of the decisions, when that was so
@@ -75,6 +88,15 @@ class Last:
         self.micros = max(self.micros, micros)
         return True
 
+    def is_owed(self, id: MessageId, micros: int, rounds: int, copies: int) -> bool:
+        """Whether a retained message may come: each SUBSCRIBE makes the broker send it, and whatever is newer."""
+        this, before = (rounds, micros, id.number, id.output), self.kept
+        if before is None or this > before:
+            self.kept, self.again, self.copies = this, (-1, 0), 1
+            return True
+        self.copies += 1
+        return this == before and self.copies <= copies
+
     def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
         """Whether it is the last one again, and no more than the broker sends so many of."""
         this = (id.number, id.output)
@@ -89,12 +111,13 @@ class Last:
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "greeting", "last", "lending", "relaying", "reopen", "upstream")
+    __slots__ = ("asked", "asks", "greeting", "last", "lending", "relaying", "reopen", "rounds", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
         self.upstream: Upstream | None = None
         self.relaying: RelayedPublishing  # what it publishes over its present connection
+        self.rounds = 0  # how often the broker has been asked for subscriptions
         self.asks = 0  # subscriptions that ask for anything themselves
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered

@@ -13,7 +13,7 @@ from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
-from tidegate.guard.envelopes import CALLED, Unauthentic
+from tidegate.guard.envelopes import CALLED, PROPERTIES, Unauthentic, digest
 from tidegate.guard.guarded_session import Last
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
@@ -124,7 +124,11 @@ class Receiving:
             self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail=str(error)))
             return None
         static, id = envelope.static, envelope.id
-        if not packet.retain and (why := self._replayed(packet, envelope)) is not None:
+        if packet.properties is not NONE and (told := digest(packet.properties)):
+            if static.publisher.get(PROPERTIES) != told:
+                self._report(topic, replace(UNENVELOPED, detail="its properties are not those it was published with"))
+                return None
+        if (why := self._replayed(packet, envelope)) is not None:
             self._report(topic, why)
             return None
         if static.publisher.get(CALLED, static.topic) != topic:
@@ -157,18 +161,22 @@ class Receiving:
         )
 
     def _replayed(self, packet: Publish, envelope: Envelope) -> Deny | None:
-        """Whether a message has been here. What is retained may come again, and what the broker says is a repetition.
+        """Whether a message has been here. What is retained comes again when it is asked for, and so does what the
+        broker says is a repetition.
 
-        One that is too old is none that the broker still owes to anybody.
+        One that is too old is none that the broker still owes to anybody, unless it is retained.
         """
-        scope, micros = self.scope, round(envelope.published * 1e6)
-        if micros < scope.oldest:
-            return replace(REPLAYED, detail="it is older than `max_age`")
+        scope, session, micros = self.scope, self.session, round(envelope.published * 1e6)
         last = self._last(packet.topic, envelope)
         id, qos = envelope.id, envelope.qos
+        if packet.retain:
+            owed = packet.dup or last.is_owed(id, micros, session.rounds, session.overlapping(packet.topic))
+            return None if owed else REPLAYED
+        if micros < scope.oldest:
+            return replace(REPLAYED, detail="it is older than `max_age`")
         if packet.dup or last.is_newer(id, micros, qos):
             return None
-        if not last.is_copy(id, qos, self.session.overlapping(packet.topic)):
+        if not last.is_copy(id, qos, session.overlapping(packet.topic)):
             return REPLAYED
         return None
 
