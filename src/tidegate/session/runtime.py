@@ -68,9 +68,13 @@ class Limits:
     tell_no_subscribers: bool = True  # PUBACK says 0x10 if a message has reached nobody
     unreleased_time: float = 300.0  # seconds in which a client that is connected releases a QoS 2 message
     free_bytes: int = field(init=False, default=FREE)
+    short_topic: int = field(
+        init=False, default=0
+    )  # characters: a topic that is not longer has not too much of anything
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "free_bytes", min(FREE, self.queue_bytes))
+        object.__setattr__(self, "short_topic", min(self.topic_levels - 1, self.topic_length // 4))
 
     def excess(self, topic: str) -> str:
         """What a topic or filter has too much of; empty if it is as long as is allowed."""
