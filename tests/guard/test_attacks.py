@@ -2,7 +2,8 @@
 
 It may do at the broker whatever Mosquitto lets anybody do: read all, publish anything, keep messages and repeat them.
 What it can do is bounded: a client gets a message that it has had not again, and one that it has not had at most once,
-within `max_age`; one that is repeated as a retained message at most once for each of its subscriptions. That is why the broker must be closed to everybody but the guard (docs/reference/envelope.md).
+within `max_age`; one that is repeated as a retained message at most once for each of its subscriptions. That is why the
+broker must be closed to everybody but the guard (docs/reference/envelope.md).
 """
 
 from __future__ import annotations
