@@ -61,7 +61,7 @@ def deployed(monitors: Monitors, *, core: int | None) -> Iterator[Deployment]:
             servers[name] = stack.enter_context(running(peer, setting, core=core))
             return servers[name]
 
-        broker = mosquitto_configuration(Setting(), 0, Path()).replace("listener 0", "listener PORT")
+        broker = mosquitto_configuration(Setting(nodelay=True), 0, Path()).replace("listener 0", "listener PORT")
         far = start("broker far", Peer.MOSQUITTO, broker)
         near = start("broker near", Peer.MOSQUITTO, broker + bridge(far.port))
         if monitors is Monitors.LOCAL:
