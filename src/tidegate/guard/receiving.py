@@ -47,7 +47,7 @@ class Receiving:
         """A QoS 0 message that is not retained."""
         # hot: one MAC, one look-up, one append
         session, v5 = self.session, self.v5
-        after = start + 2 + (data[start] << 8 | data[start + 1])
+        after = stop if stop - start < 3 else start + 2 + (data[start] << 8 | data[start + 1])
         if after < stop and not (v5 and data[after]) and (known := session.last) is not None:
             edge, body, origin, number, micros = authentic_at(data, after + v5, stop, self.scope.settings.key)
             last = known.get(data[start:edge])
