@@ -90,10 +90,11 @@ servers: ## what the tests need from the system's packages
 
 foreign: $(FOREIGN)
 
-tests/foreign/node_modules/.installed: tests/foreign/package.json $(wildcard tests/foreign/package-lock.json) | servers
-	@scripts/foreign.sh tests/foreign
+tests/foreign/node_modules/.installed: scripts/foreign.sh tests/foreign/package.json \
+  $(wildcard tests/foreign/package-lock.json) | servers $(VENV)
+	@PIP="$(CURDIR)/$(BIN)/python -m pip" scripts/foreign.sh tests/foreign
 
 clean: ## remove everything that was made
 	@rm -rf .venv .stamps dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@rm -rf tests/foreign/node_modules examples/*/var
+	@rm -rf tests/foreign/node_modules tests/foreign/.paho-mqtt examples/*/var
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

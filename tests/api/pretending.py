@@ -91,8 +91,11 @@ class Pretended:
 
     def do_metrics(self) -> dict[str, Any]:
         link = {
+            "address": None,
+            "level": None,
             "queue": 0,
             "bytes": 8,
+            "oldest": None,
             "round_trip": None,
             "error": None,
             "standby": 1,
@@ -103,7 +106,17 @@ class Pretended:
             **self.state,
             "scopes": {"main": {"sessions": 3}},
             "links": [
-                {**link, "link": "a->b", "state": "connected", "queue": 7, "round_trip": 0.25, "on_backup": True},
+                {
+                    **link,
+                    "link": "a->b",
+                    "state": "connected",
+                    "address": "mqtts://b:8883",
+                    "level": "trusted",
+                    "queue": 7,
+                    "oldest": 2.5,
+                    "round_trip": 0.25,
+                    "on_backup": True,
+                },
                 {**link, "link": "c->d", "state": "waiting", "error": "away"},
             ],
             "keys": {"keys": 5, "made": 7, "trouble": "away"},

@@ -80,6 +80,9 @@ async def test_metrics(tmp_path: Path) -> None:
         assert [samples["tidegate_link_on_backup", ("link", name)] for name in ("a->b", "c->d")] == [1, 0]
         assert samples["tidegate_link_switches_total", ("link", "a->b")] == 3
         assert samples["tidegate_link_standby", ("link", "a->b")] == 1
+        assert [samples["tidegate_link_oldest_seconds", ("link", name)] for name in ("a->b", "c->d")] == [2.5, 0]
+        carries = ("address", "mqtts://b:8883"), ("level", "trusted"), ("link", "a->b")
+        assert [key for key in samples if key[0] == "tidegate_link_floor"] == [("tidegate_link_floor", *carries)]
         buckets = [samples["tidegate_delivery_seconds_bucket", ("le", le)] for le in ("0.001", "0.01", "+Inf")]
         assert (buckets, samples[("tidegate_delivery_seconds_count",)]) == ([5, 7, 8], 8)
         assert samples[("tidegate_rules_version",)] == 1

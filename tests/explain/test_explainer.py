@@ -576,7 +576,9 @@ class Ear(Silent):
         self.heard: list[tuple[str, Deny]] = []
         self.plans: list[Plan] = []
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None) -> None:
+    def denied(
+        self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None, message: object = None
+    ) -> None:
         self.heard.append((action, why))
 
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:

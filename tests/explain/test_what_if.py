@@ -109,7 +109,7 @@ def test_they_are_as_if_they_had_connected(
     connection = SimpleNamespace(listener=listener, address="127.0.0.1", certificate=None)
     subject = Subject(kind="client", client=client, user=user, scope="main", node="n")
     session = SimpleNamespace(
-        principal=principal, connection=connection, subject=subject, client=client, authenticated=0
+        principal=principal, connection=connection, subject=subject, client=client, authenticated=0, home="main"
     )
     identity = authentication.reauthorize(session)  # type: ignore[arg-type]
     assert isinstance(identity, Identity)

@@ -73,6 +73,28 @@ def _topics(number: int) -> Iterator[bytes]:
         yield b"".join(wire.encode(wire.Publish(topic=topic, payload=b""), 5) for topic in topics)
 
 
+def _overlapping(number: int) -> Iterator[bytes]:
+    """4,096 filters that match each of its topics."""
+    start = f"t/{number}/"
+    filters = [start + "/".join(levels) + "/+" for levels in itertools.product("a+", repeat=12)]
+    for at in range(0, len(filters), 512):
+        subscriptions = tuple(wire.Subscription(filter=each) for each in filters[at : at + 512])
+        yield wire.encode(wire.Subscribe(packet_id=1, subscriptions=subscriptions), 5)
+    for turn in itertools.count():
+        topics = (start + "/".join("a" * 12) + f"/{turn}-{each}" for each in range(100))
+        yield b"".join(wire.encode(wire.Publish(topic=topic, payload=b""), 5) for topic in topics)
+
+
+def _shared(number: int) -> Iterator[bytes]:
+    """Members of many groups, whose conditions nothing meets."""
+    for group in range(60):
+        where = wire.Properties(user_properties=(("where", f"o.payload.a > {group}"),))
+        subscriptions = (wire.Subscription(filter=f"$share/{group}/t/#", qos=1),)
+        yield wire.encode(wire.Subscribe(packet_id=1, subscriptions=subscriptions, properties=where), 5)
+    message = wire.encode(wire.Publish(topic="t/x", payload=b'{"a":0}', qos=1, packet_id=1), 5)
+    yield from itertools.repeat(message * 1000)
+
+
 def _properties(number: int) -> Iterator[bytes]:
     size = (1 << 20) - 100
     properties = b"\x26\0\0\0\0" * (size // 5)
@@ -129,6 +151,12 @@ ATTACKS = {
         data=_again(wire.Publish(topic="secret/x", payload=b"", qos=1, packet_id=1)),
     ),
     "topics": Attack(text="PUBLISH, each to another topic", data=_topics, user="mary"),
+    "overlapping": Attack(
+        text="the same under 4,096 filters of its own that all match", data=_overlapping, user="mary"
+    ),
+    "shared": Attack(
+        text="PUBLISH, QoS 1, to 60 shared subscriptions with a `where` that nothing meets", data=_shared, user="mary"
+    ),
     "large": Attack(text="PUBLISH of 1 MB", data=_again(wire.Publish(topic="t/x", payload=bytes(10**6))), user="mary"),
 }
 

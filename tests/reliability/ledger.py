@@ -15,6 +15,7 @@ from tidegate import wire
 
 KEEP = wire.Properties(session_expiry_interval=3600)
 RETRY = 0.02  # seconds between attempts to reconnect
+UNAVAILABLE = (3, 0x88, 0x8B)  # what a guard says whose broker is away, in CONNACK or DISCONNECT
 
 
 class Ledger:
@@ -59,6 +60,8 @@ class Persistent:
                 )
             )
             connack = await client.expect(wire.Connack)
+            if connack.reason in UNAVAILABLE:
+                raise ConnectionRefusedError
             assert connack.reason == 0, connack
             if self.established and not connack.session_present:
                 self.ledger.sessions_lost.append(self.name)
@@ -118,6 +121,8 @@ class Publisher(Persistent):
             case wire.Pubcomp():
                 self.released.discard(packet.packet_id)
                 self.ledger.acknowledged.add(self.open.pop(packet.packet_id))
+            case wire.Disconnect() if packet.reason in UNAVAILABLE:
+                raise ConnectionResetError
             case _:
                 raise AssertionError(packet)
 
@@ -167,5 +172,7 @@ class Subscriber(Persistent):
             case wire.Pubrel():
                 self.pending.discard(packet.packet_id)
                 await self.client.send(wire.Pubcomp(packet_id=packet.packet_id))
+            case wire.Disconnect() if packet.reason in UNAVAILABLE:
+                raise ConnectionResetError
             case _:
                 raise AssertionError(packet)

@@ -41,7 +41,9 @@ class Recording(Silent):
     def __init__(self) -> None:
         self.denials: list[tuple[str, str, str, str]] = []
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None) -> None:
+    def denied(
+        self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None, message: object = None
+    ) -> None:
         self.denials.append((action, str(link), topic, why.rule))
 
     def compiled(self, lane: Lane, plan: Plan) -> None:

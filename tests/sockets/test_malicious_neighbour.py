@@ -83,6 +83,7 @@ class Forger:
         self.node = node
         self.number = time.time_ns()
         self.pid = 0
+        self.ahead = 0.0  # seconds of its clock
 
     def envelope(
         self, payload: bytes = b"x", *, id: tuple[bytes, int] | None = None, qos: int = 1, **fields: Any
@@ -91,7 +92,7 @@ class Forger:
         static = encode_static(Static(**{"origin": self.node, **said, **fields}))
         self.number += 1
         origin, number = id or (bytes.fromhex(self.node) + bytes(6), self.number)
-        return seal(static, origin, number, 0, time.time(), None, qos, False, payload, None)
+        return seal(static, origin, number, 0, time.time() + self.ahead, None, qos, False, payload, None)
 
     async def send(self, data: bytes, topic: str = "all/x", *, qos: int = 1, **fields: Any) -> int:
         """The reason in what answers it; 0 for QoS 0."""
@@ -278,6 +279,25 @@ async def test_names_and_roles_of_this_domain(keys: Path, tmp_path: Path, user: 
         await forger.forge(b"bad", "ours/x", publisher=client)
         await forger.forge(b"good")
         await node.gets(b"good")
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@on_uvloop
+async def test_a_message_from_the_future(keys: Path, tmp_path: Path, qos: int) -> None:
+    """It counts as published when it comes, so that conditions on its age are not fooled, and that is audited."""
+    fresh = '  - {id: fresh, subject: "*", topic: "fresh/#", action: read, when: "p.time <= e.now"}\n'
+    text = NODE.replace("  - {id: strong", fresh + "  - {id: strong") + "limits: {clock_skew: 5s}\n"
+    async with attacked(keys, tmp_path, text) as node:
+        reader = await node.served.connect("reader")
+        await reader.subscribe("fresh/#", qos=2)
+        forger = await node.forger()
+        for ahead, payload in ((0.0, b"now"), (1000.0, b"ahead"), (0.0, b"now again"), (1e6, b"far ahead")):
+            forger.ahead = ahead
+            await forger.forge(payload, "fresh/x", qos=qos, topic="fresh/x")
+            assert (await reader.message()).payload == payload
+        errors = [each for each in await rows(node.served, "error") if each.rule == "clock_skew"]
+        assert sum(each.count for each in errors) == 2
+        forger.client.abort()
 
 
 @on_uvloop

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import json
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from harness import PATIENCE, Client, Live
 from processes import Served, on_uvloop, until
-from sockets.acts import asking, come, door, policy
+from sockets.acts import PEOPLE, asking, come, door, go, policy
 from tidegate import wire
+from tidegate.gate.attributes import READ, READ_BYTES, MessageAttributes
+from tidegate.gate.decision import CUT
 from tidegate.scope import subscribing
+from tidegate.scope.handshake import RESUMED
+from tidegate.session.packet_costs import ASKED, OVERLAPPING
 from tidegate.wire.properties import MOST
 
 MINE = policy("mine", "mine/#", subject="user:mary")
@@ -319,3 +326,119 @@ async def test_a_changed_subscription_pays_for_large_plans_that_are_compiled_aga
         assert paid(node, "c") - before > 200, "the plan had 60 targets"
         for one in crowd:
             one.writer.close()
+
+
+@on_uvloop
+async def test_overlapping_filters_are_decided_together_and_have_a_price(tmp_path: Path) -> None:
+    """Each by itself they held the loop for a third of a second."""
+    views = [{"id": "v", "topic": "mine/#", "for": "*", "keep": ["/a"]}]
+    async with door(tmp_path, policy("mine", "mine/#"), views=views) as node:
+        mary = await come(node, "mary")
+        filters = ["mine/" + "/".join(levels) for levels in product("a+", repeat=8)]
+        await mary.subscribe(*filters)
+        await mary.subscribe("mine/#", qos=1, properties=asking(("where", "o.size > 1")))
+        bob = await come(node, "bob")
+        before = paid(node, "bob")
+        await bob.publish("mine/a/a/a/a/a/a/a/a", b'{"a": 1}', qos=1)
+        assert (await mary.message()).qos == 1
+        assert paid(node, "bob") - before > OVERLAPPING * 256
+        gate = node.node.scopes["main"].gate
+        (plan,) = [plan for lane in gate.cache.lanes.values() for plan in lane.plans.values()]
+        assert sum(map(len, plan.conditional)) == 2  # those with a condition, and those without
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@on_uvloop
+async def test_members_of_a_shared_subscription_that_are_asked_have_a_price(tmp_path: Path, qos: int) -> None:
+    async with door(tmp_path, policy("mine", "mine/#")) as node:
+        members = [await come(node, "mary", client=f"m{number}") for number in range(20)]
+        for member in members:
+            await member.subscribe("$share/g/mine/#", qos=1, properties=asking(("where", "o.payload.a > 1")))
+        bob = await come(node, "bob")
+        before = paid(node, "bob")
+        for _ in range(20):
+            await bob.publish("mine/x", b'{"a": 1}', qos=qos)
+        await bob.silent()
+        assert paid(node, "bob") - before > 20 * 20 * ASKED
+
+
+@on_uvloop
+async def test_whoever_comes_back_again_and_again_pays_for_what_is_sent_each_time(tmp_path: Path) -> None:
+    async with door(tmp_path, policy("mine", "mine/#")) as node:
+        away = await come(node, "mary", stays=True)
+        await away.subscribe("mine/#", qos=1)
+        await go(node, away)
+        bob = await come(node, "bob")
+        for number in range(200):
+            await bob.publish("mine/x", b"%d" % number, qos=1)
+        (bound,) = node.node.listeners.bound.values()
+        before = bound.admission.payer("127.0.0.1").paid
+        back = await come(node, "mary", stays=True)
+        assert [(await back.message()).payload for _ in range(200)] == [b"%d" % number for number in range(200)]
+        assert bound.admission.payer("127.0.0.1").paid - before > 200 * RESUMED
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_what_conditions_read_of_messages_is_let_go_of(tmp_path: Path) -> None:
+    """A message and what was read of it refer to each other: without that they would wait for the garbage collector,
+    which comes when there are very many of them, and not when they are large."""
+    async with door(tmp_path, policy("mine", "mine/#")) as node:
+        mary = await come(node, "mary")
+        await mary.subscribe("mine/#", qos=1, properties=asking(("where", "o.payload.a > 1")))
+        bob = await come(node, "bob")
+        attributes = node.node.scopes["main"].gate.attributes
+
+        def kept() -> int:
+            found = (each for each in gc.get_objects() if isinstance(each, MessageAttributes))
+            return sum(each.attributes is attributes for each in found)
+
+        gc.disable()
+        try:
+            for number in range(2 * READ):
+                await bob.publish(f"mine/{number}", b'{"a": 1}', qos=1, retain=True)
+            assert 0 < kept() <= READ
+            large = b'{"a": 1, "b": "%b"}' % (b"x" * 100_000)
+            for number in range(30):
+                await bob.publish(f"mine/{number}", large, qos=1)
+            assert 0 < kept() <= READ_BYTES // len(large) + 1
+        finally:
+            gc.enable()
+
+
+@on_uvloop
+async def test_parts_of_messages_that_views_leave_are_let_go_of(tmp_path: Path) -> None:
+    """A retained message would be kept as often as there are views of it."""
+    views = [{"id": f"v{name}", "topic": "mine/#", "for": f"user:{name}", "keep": [f"/{name}"]} for name in PEOPLE]
+    async with door(tmp_path, policy("mine", "mine/#"), views=views) as node:
+        everybody = [await come(node, name) for name in PEOPLE]
+        for each in everybody:
+            await each.subscribe("mine/#")
+        whole = json.dumps(dict.fromkeys(PEOPLE, 1)).encode()
+        publisher = await come(node, "mary", client="publisher")
+        for number in range(3 * CUT):
+            await publisher.publish(f"mine/{number}", whole, qos=1, retain=True)
+        retained = node.node.scopes["main"].retained
+        kept = [message for _, message in retained.matching("#") if message.views]
+        assert 0 < len(kept) <= CUT
+        assert [json.loads((await each.message()).payload) for each in everybody] == [{name: 1} for name in PEOPLE]
+
+
+@on_uvloop
+async def test_what_a_message_demands_is_short(tmp_path: Path) -> None:
+    """Each demand has plans of its own; a name that is no level and no fact is cut."""
+    async with door(tmp_path, policy("mine", "mine/#")) as node:
+        mary = await come(node, "mary")
+        for number in range(20):
+            demand = asking(("require", "x" * 50_000 + str(number)))
+            assert (await mary.publish("mine/x", b"", qos=1, properties=demand)).reason == 0x83
+        gate = node.node.scopes["main"].gate
+        demands = [
+            variant.context.demand.text
+            for lane in gate.cache.lanes.values()
+            for variant in (lane.variants or {}).values()
+            if variant.context.demand is not None
+        ]
+        assert sum(map(len, demands)) < 20 * 300

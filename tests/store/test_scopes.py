@@ -118,6 +118,7 @@ async def test_a_scope_that_is_not_there_is_kept(tmp_path: Path, how: str) -> No
 UNSCOPE = """
 BEGIN;
 ALTER TABLE session DROP COLUMN scope;
+ALTER TABLE session DROP COLUMN certificate;
 CREATE TABLE before (topic TEXT PRIMARY KEY, message INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 INSERT INTO before SELECT topic, message FROM retained;
 DROP TABLE retained;

@@ -142,6 +142,7 @@ def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         row["link"]: {**row, "connected": float(row["state"] == "connected"), "on_backup": float(row["on_backup"])}
         for row in links
     }
+    aged = {name: {"oldest": row["oldest"] or 0.0} for name, row in rows.items()}
     timed = {name: row for name, row in rows.items() if row["round_trip"] is not None}
     for name, meaning, member, those in (
         ("link_connected", "Whether the other node is connected.", "connected", rows),
@@ -149,6 +150,7 @@ def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         ("link_on_backup", "Whether another connection than the default carries.", "on_backup", rows),
         ("link_queue", "Messages that the other node has not acknowledged.", "queue", rows),
         ("link_queue_bytes", "Bytes of these.", "bytes", rows),
+        ("link_oldest_seconds", "How long the oldest of these has waited; 0: none waits.", "oldest", aged),
         (
             "link_round_trip_seconds",
             "Time until the other node answers, at the end that connects.",
@@ -157,6 +159,12 @@ def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         ),
     ):
         yield _labelled(GaugeMetricFamily, name, meaning, "link", those, member)
+    meaning = "1: the level of the connection that carries, which bounds the floor behind it, and its address."
+    carried = GaugeMetricFamily("tidegate_link_floor", meaning, labels=["link", "level", "address"])
+    for name, row in rows.items():
+        if row["connected"] and row["level"] is not None:
+            carried.add_metric([name, row["level"], row["address"] or ""], 1.0)
+    yield carried
     meaning = "How often another connection has taken over."
     yield _labelled(CounterMetricFamily, "link_switches", meaning, "link", rows, "switches")
 

@@ -58,8 +58,16 @@ class Auditor:
 
     # -- what scopes report ----------------------------------------------------------------------------------------
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None) -> None:
-        self.log.denied(action, link, topic, why, publishers)
+    def denied(
+        self,
+        action: str,
+        link: Link,
+        topic: str,
+        why: Deny,
+        publishers: str | None = None,
+        message: Message | None = None,
+    ) -> None:
+        self.log.denied(action, link, topic, why, publishers, message=message)
         if self.traffic is not None and action == "write":
             self.traffic.refused(link, topic)
 

@@ -21,7 +21,7 @@ from tidegate.addresses import network
 from tidegate.audit.rate_limit import RateLimit
 from tidegate.bounded import Newest
 from tidegate.gate import Deny, Step
-from tidegate.session import Bucket, Link, Site
+from tidegate.session import Bucket, Link, Message, NodeLinkEnd, Site
 from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.wire import Reason
 
@@ -73,6 +73,7 @@ class DecisionLog:
         publishers: str | None = None,
         times: int = 1,
         version: str = "",
+        message: Message | None = None,
     ) -> None:
         # hot: a repeated denial is one lookup and one increment
         subject = link.subject
@@ -85,6 +86,8 @@ class DecisionLog:
             publishers = subject.full_name
         key = (*who, publishers, action, topic, why.rule, stage, detail, version)
         if not self.denials.again(key, times):
+            if message is not None and (isinstance(link, NodeLinkEnd) or message.origin.node != self._site.origin.node):
+                detail = f"{detail}; message {message.id}" if detail else f"message {message.id}"  # as at the other end
             self._first(key, Kind.DENY, link, action, topic, stage, why.rule, detail, times, version, publishers)
 
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:

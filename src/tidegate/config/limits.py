@@ -91,6 +91,9 @@ class Limits(Section):
     ask."""
     session_expiry: Duration | None = Field(default=30 * 86400.0, ge=0, le=4_294_967_294)
     """Longest time a session is kept after its client left, also for MQTT 3.1.1. `null`: as long as clients ask."""
+    clock_skew: Duration = Field(default=60.0, ge=0, le=86400)
+    """How far the clock of another node may be ahead of this one's. A message that says it was published later than
+    that counts as published when it arrives, which the audit records."""
     unreleased_time: Duration = Field(default=300.0, gt=0, le=86400)
     """Time that a client, while it is connected, has to release a QoS 2 message; then it is disconnected."""
     inflight: Count = Field(default=1000, ge=1, le=65535)

@@ -7,6 +7,7 @@ once for all who ask.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -34,6 +35,8 @@ FLOOR: Final = "floor"
 """The user property that tells subscribers the floor; the node adds it as the last one."""
 NO_TIME: Final = float("-inf")
 """When a message was published of which that is not known: a condition that reads it fails."""
+READ: Final = 64  # messages with what conditions have read of them
+READ_BYTES: Final = 1 << 20  # of their content
 CONNECTION: Final = ("level", "facts", "address", "listener", "tls")  # of `s`: not known while nobody is connected
 
 _OF_THE_MESSAGE: Final = frozenset(("topic", "time", "qos", "size", "e"))  # of `p`
@@ -149,6 +152,8 @@ class Attributes:
         self._contexts: Weighed[bytes, tuple[Context, dict[str, Any]]] = Weighed(CONTEXTS, CONTEXT_BYTES, len)
         self._moments: dict[Environment, Moment] = {}
         self._people: Weighed[Subject, SubjectAttributes] = Weighed(PEOPLE, CONTEXT_BYTES, _weight)
+        self._read: deque[tuple[Message, int]] = deque()
+        self._read_bytes = 0
         self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
 
     # -- before the message comes --------------------------------------------------------------------------------
@@ -245,7 +250,21 @@ class Attributes:
         facts = message.facts
         if facts is None or facts.attributes is not self:
             facts = message.facts = MessageAttributes(self, message)
+            self._remember(message)
         return facts  # type: ignore[no-any-return]
+
+    def _remember(self, message: Message) -> None:
+        """What conditions have read of the newest messages is kept with them. Of older ones it is let go: content that
+        is taken apart is many times larger, and it refers to its message, which would wait for the garbage collector.
+        """
+        # hot: once per message that a condition reads
+        read, size = self._read, len(message.payload)
+        read.append((message, size))
+        self._read_bytes += size
+        while len(read) > READ or (self._read_bytes > READ_BYTES and len(read) > 1):
+            older, size = read.popleft()
+            self._read_bytes -= size
+            older.facts = None
 
     def context(self, message: Message) -> Context:
         return self._decoded(message.context)[0]
@@ -281,6 +300,9 @@ class Attributes:
 
     def dismantled(self) -> tuple[dict[Any, Any], ...]:
         """What it remembers, for whoever lets go of it piece by piece; it is not used any more."""
+        for message, _ in self._read:
+            message.facts = None
+        self._read.clear()
         return self._people, self._contexts
 
     def now(self, environment: Environment) -> Moment:

@@ -1,7 +1,7 @@
 """Compiles plans: evaluates every stage with what is known before a message comes, and keeps what is not.
 
-Each subscription is decided by itself through all steps; what a session gets of a message is combined from those of
-its subscriptions that let it pass. Links to other scopes of the node are part of a plan (`Branch`).
+The subscriptions of a session that ask for the same are decided together through all steps; what the session gets of a
+message is combined from those that let it pass. Links to other scopes of the node are part of a plan (`Branch`).
 
 It keeps no plans: see `plan_cache`.
 """
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tidegate.gate.attributes import Clock
-from tidegate.gate.decision import UNSIGNED, PartialDecision, combine, evaluate, graver
+from tidegate.gate.decision import UNSIGNED, PartialDecision, alike, combine, evaluate, graver
 from tidegate.gate.lane import Lane
 from tidegate.gate.plan import Members, Plan
 from tidegate.gate.scope_links import Branch, ScopeExit
@@ -63,6 +63,8 @@ class PlanCompiler:
         stages = self.stages
         if context.view is not None:
             plan.cost += len(context.view) // 128
+        if context.demand is not None:
+            plan.cost += len(context.demand.text) // 128
         plan.cost += len(context.others)
         plan.cost += lane.cost
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
@@ -178,6 +180,7 @@ class PlanCompiler:
         by_session: dict[Session, list[Grant]] = {}
         for session, grant in matching:
             by_session.setdefault(session, []).append(grant)
+        plan.overlapping = len(matching) - len(by_session)
         postponed: list[Grant] = []
         begun = self._stopwatch()
         for decided, grants in enumerate(by_session.values()):
@@ -187,12 +190,13 @@ class PlanCompiler:
                 continue
             ways: list[PartialDecision] = []
             why: Deny | None = None
-            for grant in grants:
-                way = self._way(plan, grant, source)
+            for each in alike(grants):
+                way = self._way(plan, each[0], source)
                 if isinstance(way, PartialDecision):
+                    way.grant = combine(each)
                     ways.append(way)
                     if way.failed:
-                        plan.failed += ((grant.session, way.failed),)
+                        plan.failed += ((each[0].session, way.failed),)
                 else:
                     why = graver(why, way)
             if why is not None and why.waits and (later := self._later(plan, grants, source)):
@@ -217,8 +221,14 @@ class PlanCompiler:
         """
         if not grants[0].session.expiry:
             return ()
-        ways = (self._way(plan, grant, source, away=True) for grant in grants if grant.qos)
-        return tuple(way for way in ways if isinstance(way, PartialDecision))
+        ways: list[PartialDecision] = []
+        lasting = [grant for grant in grants if grant.qos]
+        for each in alike(lasting) if lasting else ():
+            way = self._way(plan, each[0], source, away=True)
+            if isinstance(way, PartialDecision):
+                way.grant = combine(each)
+                ways.append(way)
+        return tuple(ways)
 
     def _members(self, plan: Plan, group: Group[Session, Grant], source: Known) -> Members:
         return {session: self._way(plan, grant, source) for session, grant in group.members.items()}

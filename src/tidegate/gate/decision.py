@@ -6,6 +6,10 @@ for a stored message, and asked of each message.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
+from typing import Final
+
 from tidegate.gate.attributes import FLOOR, NO_TIME
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, View
@@ -15,6 +19,9 @@ from tidegate.wire import NONE, Properties
 
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
 UNSIGNED = Deny(step=Step.VIEW, rule=SIGNED, detail="a part of a message is not signed, and that is demanded")
+CUT: Final = 4  # messages whose parts are kept
+PARTS: Final = 4 << 20  # bytes of them, of one message
+_CUT: deque[Message] = deque(maxlen=CUT)
 _AFTER_THE_VIEW = frozenset((Step.WHERE, Step.MONITOR_OUT))
 
 
@@ -68,12 +75,20 @@ class PartialDecision:
 
 
 def part_of(message: Message, view: View) -> Message | None:
-    """The message with what a view leaves of it; made once, so that everybody with the same view shares its bytes."""
+    """The message with what a view leaves of it; made once, so that everybody with the same view shares its bytes.
+
+    It is kept for the newest messages only: what waits or is retained would be kept as often as there are views.
+    """
     parts = message.views
     if parts is None:
         parts = message.views = {}
+        if len(_CUT) == CUT:
+            _CUT[0].views = None
+        _CUT.append(message)
     elif view.keep in parts:
         return parts[view.keep]
+    elif len(parts) * len(message.payload) > PARTS:
+        parts.clear()
     payload = view.apply(message.payload)
     if payload is None:
         parts[view.keep] = None
@@ -175,6 +190,16 @@ def _asked_of(source: SourceContext, known: Known, residual: Residual) -> Residu
         return residual.decide(stand_in)
 
     return Residual(decide)
+
+
+def alike(grants: list[Grant]) -> list[list[Grant]]:
+    """Overlapping subscriptions of one session, those together that ask for the same and so are decided alike."""
+    if len(grants) == 1:
+        return [grants]
+    found: dict[Hashable, list[Grant]] = {}
+    for grant in grants:
+        found.setdefault((grant.terms.demand, grant.terms.where, grant.no_local), []).append(grant)
+    return list(found.values())
 
 
 def combine(grants: list[Grant]) -> Grant:

@@ -57,6 +57,7 @@ class Plan:
     conditional: tuple[tuple[PartialDecision, ...], ...] = ()  # those of one session together
     groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
     unwanted: int = 0  # sessions whose subscriptions alone say that they do not want it: nobody is told
+    overlapping: int = 0  # filters that matched beyond one for each session
     deferred: tuple[tuple[Deny, tuple[PartialDecision, ...]], ...] = ()
     """Sessions whose present connections are too weak, and that outlive them: QoS 1 and 2 wait for better ones."""
     postponed: tuple[Grant, ...] = ()
@@ -67,6 +68,7 @@ class Plan:
     durable: bool = False
     refusing: tuple[LinkSession, ...] = ()  # links to other nodes without which nobody is to have it
     floor_properties: Properties = NONE  # what MQTT 5 subscribers are told of its floor, if that is announced
+    certain: bool = False  # its targets are all who get a message here, and all that is done with it
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
@@ -94,7 +96,7 @@ class Plan:
         """The same for one source alone, whose messages it counts; it leads to no other scope."""
         made = copy(self)
         made.passed, made.apart, made.counted = 0, 0, (0, 0)
-        made.users, made.failed = None, ()
+        made.users, made.failed, made.overlapping = None, (), 0
         made.cost = 1 + len(self.topic) // LONG  # what it refers to is counted
         return made
 
@@ -128,6 +130,7 @@ class Plan:
         self.hearing = tuple(post for post in posts if post.attachment.monitor.hears(topic))
         self.quiet = tuple((post.modes, calm_modes(post.attachment.monitor, topic)) for post in self.hearing)
         self.guarded = bool(self.still or self.hearing)
+        self.certain = self.certain and not self.hearing
         if self.hearing:
             self.mode_revision, self.calmed = self.hearing[0].shift, -1
 
@@ -183,6 +186,7 @@ class Plan:
         """
         targets = self.targets
         conditional = self.conditional
+        self.certain = self.simple and not self.hearing
         self.floor_properties = floor_properties
         self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied) + len(self.postponed)
         self.cost += sum(len(ways) for _, ways in self.deferred)

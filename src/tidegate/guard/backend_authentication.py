@@ -1,5 +1,5 @@
 """Who a client of a guarded scope is, where the broker says so: its name and password are passed on, and CONNACK proves
-the name.
+the name. A client without a name that shows a certificate is known by that, which only this node has seen.
 
 What else is known of the user, of the connection and of capabilities is as in every other scope.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.config.links import Authenticate
+from tidegate.guard.dialing import vouches
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer, Authenticator
 from tidegate.scope.node_links import Peer
@@ -28,13 +28,14 @@ class BackendAuthentication:
         self._here = here
 
     def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
-        if self.scope.settings.authenticate is Authenticate.HERE:
+        if vouches(self.scope, connection, packet):
             self._here.authenticate(connection, packet, answer)
             return
         name = packet.username
         if name is None and not bool(getattr(connection.listener, "anonymous", False)):
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
             return
+        assigned = not packet.client_id
         client = packet.client_id = packet.client_id or self.scope.site.random_id()
         said = Identity(principal=ANONYMOUS if name is None else f"user:{name}", user=name)
 
@@ -44,7 +45,7 @@ class BackendAuthentication:
             else:
                 answer(self._here.completed(connection, client, said))
 
-        self.scope.handshake.dial(connection, packet, said.principal, answered, answer)
+        self.scope.handshake.dial(connection, packet, said.principal, answered, answer, assigned=assigned)
 
     def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
         return self._here.exchange(connection, packet, method)

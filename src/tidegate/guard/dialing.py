@@ -48,7 +48,7 @@ class Dialing:
         self._open(min(packet.version, scope.service.version))
 
     def _open(self, version: int) -> None:
-        greeting = greeting_of(self.scope, self.packet, version)
+        greeting = greeting_of(self.scope, self.connection, self.packet, version)
         if version != self.packet.version and version == V311 and not self._anew:
             self._anew = self.packet.clean_start and not greeting.clean_start
             greeting = replace(greeting, clean_start=greeting.clean_start or self._anew)
@@ -76,7 +76,7 @@ class Dialing:
             scope.site.timers.at(scope.site.now + RETRY, self._retry, version)
         elif self._anew and upstream.refusal is None:
             upstream.close()
-            greeting = greeting_of(scope, self.packet, version)
+            greeting = greeting_of(scope, self.connection, self.packet, version)
             self._anew = False
             self.upstream = Upstream(scope, greeting, self._done)
             scope.dial(self.upstream)
@@ -85,11 +85,18 @@ class Dialing:
             self._ended()
 
 
-def greeting_of(scope: GuardedScope, packet: Connect, version: int) -> Connect:
+def vouches(scope: GuardedScope, connection: Connection, packet: Connect) -> bool:
+    """Whether it is this node, and not the broker, that knows who a client is. Only the node sees certificates."""
+    if scope.settings.authenticate is Authenticate.HERE:
+        return True
+    return packet.username is None and connection.certificate is not None
+
+
+def greeting_of(scope: GuardedScope, connection: Connection, packet: Connect, version: int) -> Connect:
     """What the broker is told of a client. Its will is the guard's."""
     settings, said = scope.settings, packet.properties
     username, password = packet.username, packet.password
-    if settings.authenticate is Authenticate.HERE:
+    if vouches(scope, connection, packet):
         username, password = settings.username, settings.password
     if password is not None and username is None and version != V5:
         password = None  # [MQTT-3.1.2-22] of 3.1.1

@@ -52,8 +52,11 @@ class GuardedHandshake(Handshake):
         principal: str,
         answered: Callable[[Upstream], None],
         refuse: Callable[[Refused], None],
+        *,
+        assigned: bool,
     ) -> None:
-        """Opens a connection to the broker for a client. `answered` unless the client has gone meanwhile."""
+        """Opens a connection to the broker for a client. `answered` unless the client has gone meanwhile. `assigned`:
+        the client identifier is of this node."""
         if self._owned_by_another(principal, packet.client_id):
             refuse(TAKEN)
             return
@@ -62,6 +65,7 @@ class GuardedHandshake(Handshake):
         claims.append(principal)
 
         def arrived(upstream: Upstream) -> None:
+            upstream.assigned = assigned
             if upstream.refusal is None:
                 self._dialed[connection] = upstream
             answered(upstream)
@@ -82,6 +86,10 @@ class GuardedHandshake(Handshake):
             return owner.principal != principal
         return any(claim != principal for claim in self._claims.get(client, ()))
 
+    def awaited(self, client: str) -> bool:
+        """Whether somebody comes with this client identifier just now."""
+        return client in self._claims
+
     # -- the session ---------------------------------------------------------------------------------------------
 
     def _attach(self, connection: Connection, packet: Connect, admitted: Admitted) -> None:
@@ -89,6 +97,7 @@ class GuardedHandshake(Handshake):
         if upstream is not None:
             self._attach_to(upstream, connection, packet, admitted)
             return
+        assigned = not packet.client_id
         packet.client_id = admitted.subject.client
 
         def answered(upstream: Upstream) -> None:
@@ -103,7 +112,7 @@ class GuardedHandshake(Handshake):
         def refuse(why: Refused) -> None:
             self._refuse(connection, packet, why)
 
-        self.dial(connection, packet, admitted.principal, answered, refuse)
+        self.dial(connection, packet, admitted.principal, answered, refuse, assigned=assigned)
 
     def _attach_to(self, upstream: Upstream, connection: Connection, packet: Connect, admitted: Admitted) -> None:
         assert upstream.connack is not None
@@ -115,7 +124,8 @@ class GuardedHandshake(Handshake):
             if self.scope.sessions.get(key) is old:
                 self.scope.lifetime.end(old)
         if self.scope.settings.gone is Gone.WAIT:
-            self._greetings[connection] = replace(greeting_of(self.scope, packet, upstream.version), clean_start=False)
+            greeting = greeting_of(self.scope, connection, packet, upstream.version)
+            self._greetings[connection] = replace(greeting, clean_start=False)
         super()._attach(connection, packet, admitted)
         self._greetings.pop(connection, None)
         if upstream.session is not None and upstream.opened:
@@ -186,7 +196,7 @@ class GuardedHandshake(Handshake):
         assert session.upstream is not None
         assert session.upstream.connack is not None
         broker = session.upstream.connack.properties
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"assigned_client_identifier": client} if session.upstream.assigned else {}
         for name in (
             "maximum_qos",
             "retain_available",

@@ -50,12 +50,14 @@ class Last:
     The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
     """
 
-    __slots__ = ("epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+    __slots__ = ("again", "copies", "epoch", "head", "link", "micros", "numbers", "origin", "outputs")
 
     def __init__(self, origin: bytes) -> None:
         self.origin = origin
         self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
+        self.again = (-1, 0)  # the number and output of the one that has come more than once
+        self.copies = 0  # how often
         self.micros = 0
         self.head = b""  # what its client's packets begin with; empty: each is decided
         self.epoch = -1  # of the decisions, when that was so
@@ -72,6 +74,16 @@ class Last:
         self.numbers[qos], self.outputs[qos] = id.number, id.output
         self.micros = max(self.micros, micros)
         return True
+
+    def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
+        """Whether it is the last one again, and no more than the broker sends so many of."""
+        this = (id.number, id.output)
+        if id.origin != self.origin or this != (self.numbers[qos], self.outputs[qos]):
+            return False
+        if this != self.again:
+            self.again, self.copies = this, 1
+        self.copies += 1
+        return self.copies <= copies
 
 
 class GuardedSession(Session):
@@ -105,7 +117,14 @@ class GuardedSession(Session):
         """The connection to the broker is over."""
         if self.upstream is upstream:
             self.upstream = None
-            if self.connection is not None and self.reopen is not None and upstream.vanished:
+            taken_over = upstream.scope.handshake.awaited(
+                self.client
+            )  # a broker of 3.1.1 cannot say so, and few of 5 do
+            if taken_over and self.connection is not None:
+                self.connection.close(Reason.SESSION_TAKEN_OVER)
+            elif self.connection is not None and self.reopen is not None and upstream.vanished:
+                if any(upstream.pings):
+                    self.send(b"\xd0\x00")  # PINGRESP: a client that waits has not lost its server
                 self.reopen(self)
             elif self.connection is not None:
                 self.connection.close(reason, why)
@@ -134,6 +153,10 @@ class GuardedSession(Session):
             self.write(frame)
         else:
             self.site.counters.dropped += 1
+
+    def overlapping(self, topic: str) -> int:
+        """How many of its subscriptions a topic matches: some brokers send a message once for each."""
+        return len(self.matching(topic))
 
     def add(self, delivery: Delivery, shown: Message) -> None:
         """What its monitors have made."""

@@ -165,7 +165,10 @@ class Receiving:
         if micros < scope.oldest:
             return replace(REPLAYED, detail="it is older than `max_age`")
         last = self._last(packet.topic, envelope)
-        if not (packet.dup or last.is_newer(envelope.id, micros, envelope.qos)):
+        id, qos = envelope.id, envelope.qos
+        if packet.dup or last.is_newer(id, micros, qos):
+            return None
+        if not last.is_copy(id, qos, self.session.overlapping(packet.topic)):
             return REPLAYED
         return None
 

@@ -23,6 +23,7 @@ from tidegate.wire import NONE, Properties, Puback, Pubcomp, Publish, Pubrec, Re
 if TYPE_CHECKING:
     from tidegate.guard.upstream import Upstream
 
+PINGREQ: Final = b"\xc0\x00"
 NEVER: Final = 1 << 62
 """In place of the number of a commit: an acknowledgement that waits for the broker waits for no commit."""
 
@@ -217,6 +218,15 @@ class RelayedPublishing(Publishing):
             ack.settle()
         elif isinstance(packet, Pubrec):
             self.session.send(frame)  # it was sent again
+
+    def pinged(self) -> None:
+        """The broker answers, behind everything that it has sent before: a client may rely on that, and it learns that
+        the broker is gone; unless it waits for the broker to come back."""
+        if not self.upstream.opened:
+            super().pinged()
+            return
+        self.upstream.pings.append(True)
+        self.upstream.send(PINGREQ)
 
     def release(self, pid: int) -> None:
         """PUBREL of the client: the broker's, unless the guard has the message."""

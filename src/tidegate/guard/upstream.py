@@ -13,6 +13,7 @@ nothing of an exchange that a crash could lose (docs/decisions/0046).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 HIGH_WATER: Final = 256 * 1024  # bytes that may wait for a broker that reads slowly, before its client is not read
 SILENCE: Final = 1.5  # times the keep-alive without a byte
 PINGREQ: Final = b"\xc0\x00"
+PINGRESP: Final = b"\xd0\x00"
 FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
 TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
@@ -83,12 +85,14 @@ class Upstream(asyncio.Protocol):
         "_told",
         "_transport",
         "_unread",
+        "assigned",
         "connack",
         "error",
         "exchange",
         "maximum",
         "opened",
         "out",
+        "pings",
         "quota",
         "receiving",
         "refused",
@@ -112,12 +116,16 @@ class Upstream(asyncio.Protocol):
         """The answer; None: it has not come."""
         self.error = ""
         """Why there is none, or no connection any more."""
+        self.assigned = False
+        """Whether the client identifier is one that this node has made."""
         self.opened = False
         self.maximum = 0  # largest packet that the broker takes; 0: any
         self.quota = 65535  # QoS 1 and 2 messages that it takes at a time
         self.exchange = 0  # the packet identifier of the PUBLISH of the client that is being taken, and DUP above it
         self.refused: Deny | None = None  # why that has not gone to the broker
         self.out: list[bytes] = Shut()
+        self.pings: deque[bool] = deque()
+        """Which have no answer yet: of the client, or of the guard."""
         self.shut = True
         self.write: Callable[[bytes], None]
         self.receiving: Receiving
@@ -297,7 +305,8 @@ class Upstream(asyncio.Protocol):
             case Suback() | Unsuback():
                 self.scope.subscribing.answered(session, packet)
             case Pingresp():
-                pass
+                if self.pings and self.pings.popleft():
+                    session.send(PINGRESP)
             case Disconnect():
                 said = packet.properties.reason_string
                 self._told = packet.reason != Reason.SERVER_SHUTTING_DOWN
@@ -401,6 +410,7 @@ class Upstream(asyncio.Protocol):
         if not self._paused and self.site.now - self._last_read > self._keep_alive * SILENCE:
             self.end(f"nothing came from the broker for {self._keep_alive * SILENCE:g} s")
             return
+        self.pings.append(False)
         self.send(PINGREQ)
         self._watch()
 

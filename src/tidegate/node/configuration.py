@@ -71,6 +71,7 @@ def session_limits(config: Config) -> Limits:
         unreleased_time=limits.unreleased_time,
         inflight=limits.inflight,
         receive_maximum=limits.receive_maximum,
+        clock_skew=limits.clock_skew,
         queue_messages=limits.queue.messages,
         queue_bytes=limits.queue.bytes,
         full=Full(limits.queue.full.value),

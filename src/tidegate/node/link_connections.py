@@ -40,7 +40,10 @@ ENVELOPE: Final = 64 * 1024  # bytes that a message may have more than a client 
 LARGEST: Final = 2**20  # bytes of a packet, without a listener
 log = structlog.get_logger("tidegate.link")
 
-_BRIEF: Final = ("link", "state", "queue", "bytes", "round_trip", "error", "standby", "switches", "on_backup")
+_BRIEF: Final = (
+    *("link", "state", "address", "level", "queue", "bytes", "oldest", "round_trip", "error"),
+    *("standby", "switches", "on_backup"),
+)
 
 
 class LinkConnections:

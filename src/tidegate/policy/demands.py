@@ -19,6 +19,7 @@ from tidegate.policy.levels import NONE, SIGNED, Levels
 REQUIRE: Final = "require"
 SHORT: Final = "s"
 MAX_NAMES: Final = 32  # of one demand
+LONGEST: Final = 256  # characters of a name; no level and no fact is called so if it is longer, or ends in `?`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ def read_demand(levels: Levels, properties: Iterable[tuple[str, str]]) -> Demand
     for key, value in properties:
         if key == REQUIRE:
             named = [name.strip() or "?" for name in value.split(",", MAX_NAMES)]
+            named = [name if len(name) <= LONGEST else f"{name[:LONGEST]}?" for name in named]
         elif key == SHORT:
             named = [_level_at(levels, value)]
         else:

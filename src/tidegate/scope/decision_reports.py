@@ -12,8 +12,17 @@ from tidegate.session import Grant, Link, Message, Session, Subject
 class Audit(Protocol):
     """The node's ear. Every call is made on the loop, and is cheap."""
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None) -> None:
-        """A publish, a subscription or a delivery was refused. `publishers`: whom the message comes from."""
+    def denied(
+        self,
+        action: str,
+        link: Link,
+        topic: str,
+        why: Deny,
+        publishers: str | None = None,
+        message: Message | None = None,
+    ) -> None:
+        """A publish, a subscription or a delivery was refused. `publishers`: whom the message comes from. Rows about a
+        `message` of another node, or of a link, have its id."""
         ...
 
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:
@@ -51,7 +60,15 @@ class Audit(Protocol):
 class Silent:
     """Nobody listens."""
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None) -> None: ...
+    def denied(
+        self,
+        action: str,
+        link: Link,
+        topic: str,
+        why: Deny,
+        publishers: str | None = None,
+        message: Message | None = None,
+    ) -> None: ...
     def delivered(self, link: Link, topic: str, publishers: str) -> None: ...
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None: ...
     def compiled(self, lane: Lane, plan: Plan) -> None: ...

@@ -23,14 +23,14 @@ from tidegate.session.carried_proof import with_proof
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.wire import NONE, Properties, Publish, Reason
-from tidegate.wire.envelope import STATIC_BYTES, Envelope, Static, open, static_cache
+from tidegate.wire.envelope import STATIC_BYTES, Envelope, MessageId, Static, open, static_cache
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 STATICS: Final = 10_000  # of one link that are kept
-AHEAD: Final = 60.0  # seconds that the clock of another node may be ahead
 
+AHEAD: Final = (("clock_skew", "it was published later than it came: the clock of its node or of this one is wrong"),)
 NOT_SHARED: Final = Deny(step=Step.WRITE, rule="share")
 BEEN_HERE: Final = Deny(step=Step.WRITE, rule="path")
 UNKNOWN_ORIGIN: Final = Deny(step=Step.WRITE, rule="envelope", error="it comes from nobody whom this link speaks for")
@@ -66,11 +66,11 @@ class LinkImports:
             return None
         before = link.before(packet.topic)
         if before is None:
-            self._report(link, packet.topic, NOT_SHARED)
+            self._report(link, packet.topic, NOT_SHARED, envelope.id)
             return NOT_SHARED
         id = envelope.id
         if why := self._not_spoken_for(domains, static, id.node):
-            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why))
+            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why), id)
             return UNKNOWN_ORIGIN
         if packet.retain:  # also one that has been here: it is not gone at the other end
             self.control.came_retained(packet.topic)
@@ -82,11 +82,13 @@ class LinkImports:
             kept = self.scope.retained.get(packet.topic)
         if kept is not None and self._id(kept) == known:
             return None
+        if envelope.published > self.scope.site.wall + self.scope.site.limits.clock_skew:
+            self.scope.audit.failed(link, packet.topic, AHEAD)
         proven = False
         if static.capability is not None:
             answer = self.control.links.capabilities.proven(self.scope, envelope, packet, payload)
             if isinstance(answer, Deny):
-                self._report(link, packet.topic, answer)
+                self._report(link, packet.topic, answer, id)
                 return answer
             proven = answer
         context = self._context(static, link, packet, envelope, proven)
@@ -138,6 +140,8 @@ class LinkImports:
         if origin is None:
             origin = self._origins[id.origin] = Origin(id.node, id.boot)
         site = self.scope.site
+        ahead = envelope.published > site.wall + site.limits.clock_skew
+        published = site.wall if ahead else envelope.published
         properties = packet.properties
         expires = None
         if properties is not NONE:
@@ -153,7 +157,7 @@ class LinkImports:
             payload,
             min(packet.qos, link.qos(before)),
             packet.retain,
-            site.wall if envelope.published > site.wall + AHEAD else envelope.published,
+            published,
             origin,
             id.number,
             context,
@@ -169,7 +173,7 @@ class LinkImports:
         """A QoS 1 message that differs from another one in nothing but these; None: to be looked at more closely."""
         # hot: two look-ups
         known, wall = self._origins.get(origin), self.scope.site.wall
-        if known is None or known.node != other.origin.node or published > wall + AHEAD:
+        if known is None or known.node != other.origin.node or published > wall + self.scope.site.limits.clock_skew:
             return None
         message = Message(
             other.topic,
@@ -241,7 +245,7 @@ class LinkImports:
         link = connection.session.inward
         assert isinstance(link, NodeLinkEnd)
         if link.before(message.topic) is None:
-            self._report(link, message.topic, NOT_SHARED)
+            self.scope.report("read", link, message.topic, NOT_SHARED, None, message)
             return None
         if not self.scope.seen_ids.release(self._id(message), message):
             return None
@@ -249,8 +253,10 @@ class LinkImports:
         message.facts = None
         return self.scope.plans.again(link, message)
 
-    def _report(self, link: NodeLinkEnd, topic: str, why: Deny) -> None:
-        self.scope.report("read", link, topic, why)
+    def _report(self, link: NodeLinkEnd, topic: str, why: Deny, id: MessageId) -> None:
+        origin = Origin(id.node, id.boot)
+        message = Message(topic, b"", 0, False, 0.0, origin, id.number, b"", link.type, output=id.output)
+        self.scope.report("read", link, topic, why, None, message)
 
     def _domains(self, static: Static) -> set[str]:
         """Of all people that a message comes from."""

@@ -392,8 +392,9 @@ class Monitoring:
             why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
-        limits = self.site.limits
-        if output.topic != shown.topic and (excess := limits.excess(output.topic)):
+        limits, topic = self.site.limits, output.topic
+        renamed = topic != shown.topic
+        if renamed and len(topic) > limits.short_topic and (excess := limits.excess(topic)):
             why = crossing.suppress(attachment, f"puts out a topic of {excess}")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
@@ -412,7 +413,7 @@ class Monitoring:
             self._excessive(attachment, output.topic, shown, crossing)
             return None
         rewritten = output.payload is not shown.payload
-        changed = rewritten or (output.topic, output.qos, output.retain) != (shown.topic, shown.qos, shown.retain)
+        changed = renamed or rewritten or output.qos != shown.qos or output.retain != shown.retain
         data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing, rewritten, changed)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)

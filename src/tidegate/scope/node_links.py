@@ -213,7 +213,7 @@ class LinkEnd:
 
     def _displaced(self, message: Message) -> None:
         """The queue is full, and its oldest message goes."""
-        self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context)
+        self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context, message)
 
     def told_of_default(self, payload: bytes) -> None:
         """The other node speaks of the default connection, over one that carries."""

@@ -14,9 +14,8 @@ Out, for each target link y->z, at the moment of sending:
                that was queued or retained (`permits`); their order is in `gate.stages`
 11. monitor    `leave`: the monitors of y->z turn the delivery into a sequence of deliveries
 
-Every message takes this path: PUBLISH, wills, services, `POST /data`, what monitors and timers emit, what comes over a
-link, what the pipeline publishes. The fast lanes of a connection follow a plan in which all steps have been decided.
-Nothing else seals, writes to the journal, or runs a monitor.
+Every message takes this path, wherever it comes from. The fast lanes of a connection follow a plan in which all steps
+have been decided. Nothing else seals, writes to the journal, or runs a monitor.
 
 A QoS 2 message is published when it is released: `accept` decides step 1 at PUBLISH, so that PUBREC can say no;
 `release` takes steps 1 to 5 at PUBREL, and `deliver_released` the others, when the journal is safe. Until then the
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 Events = tuple[tuple[Plan, Message], ...]  # messages on their way, each with the plan it follows
-
 NO_ROOM: Final = Deny(step=Step.JOURNAL, rule="storage", reason=Reason.QUOTA_EXCEEDED)
 """Nothing can be made safe at the moment: the publisher sends it again later."""
 
@@ -196,7 +194,7 @@ class Path:
                 # semantics, *Time*: a denied retained publish neither sets nor clears
                 why = undecided(plan.admission, message)
         if why is not None:
-            self.scope.report("write", link, message.topic, why, message.context)
+            self.scope.report("write", link, message.topic, why, message.context, message)
         return why
 
     def tried(self, plan: Plan, message: Message, link: Link) -> Deny | None:
@@ -326,7 +324,7 @@ class Path:
         """Delivers what was written to the journal before, by the plans of now."""
         scope, gate, name = self.scope, self.scope.gate, message.topic.encode()
         if not message.output and (why := scope.plans.again(link, message).refusal) is not None:
-            self.scope.report("write", link, message.topic, why, message.context)
+            self.scope.report("write", link, message.topic, why, message.context, message)
             return 0
         lane = gate.derived_lane(message.context, gate.attributes.context(message), message.link, None)
         events, _ = self._protected(((message, scope.plans.of(lane, name)),), link)
@@ -338,8 +336,7 @@ class Path:
         if len(busy := plan.busy) == 1 and plan.idle:
             exit, other = busy[0]
             message.link = exit.link.type  # nobody sees it who would have to know another
-            reached: int = exit.scope.path.egress.hand_out(other, message, source)
-            return reached
+            return exit.scope.path.egress.hand_out(other, message, source)  # type: ignore[no-any-return]
         seen: Seen | None = set() if plan.twice else None
         reached = self.egress.hand_out(plan, message, source, seen)
         for exit, other in busy:
@@ -406,27 +403,28 @@ class Egress:
                 if grant.no_local:
                     continue
                 grant = grant.own or grant
-            session.deliver(
-                message,
-                qos if qos < grant.qos else grant.qos,
-                retain and grant.retain_as_published,
-                grant.ids,
-            )
+            most = grant.qos
+            session.deliver(message, qos if qos < most else most, retain and grant.retain_as_published, grant.ids)
         reached = len(plan.targets) + plan.unwanted
-        begun = self._stopwatch() if plan.conditional else 0.0
+        return reached if plan.certain else reached + self._hand_out_rest(plan, message, source, seen)
+
+    def _hand_out_rest(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None) -> int:
+        """The same for those who are decided with each message, who are decided later, share, or only listen."""
+        qos, retain, reached = message.qos, message.retain, 0
+        begun, several = self._stopwatch() if plan.conditional else 0.0, len(plan.conditional) > 1
         postponed: list[Grant] = []
         for ways in plan.conditional:
             session = ways[0].session
             if seen is not None and (session, message.output) in seen:
                 continue
-            if not session.leaving and (postponed or self._stopwatch() - begun > PIECE):
+            if several and not session.leaving and (postponed or self._stopwatch() - begun > PIECE):
                 postponed.append(combine([way.grant for way in ways if way.grant is not None]))
                 if seen is not None:
                     seen.add((session, message.output))
                 continue
             verdict = passed(ways, message)
             if isinstance(verdict, Deny):
-                self.scope.report("read", session.outward, message.topic, verdict, message.context)
+                self.scope.report("read", session.outward, message.topic, verdict, message.context, message)
                 reached += verdict.step is Step.WHERE  # what a subscriber wants is no business of the publisher
                 continue
             grant, shown = verdict
@@ -444,10 +442,11 @@ class Egress:
                 self.scope.delivered(session, message)
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
         if plan.conditional:
-            spent = self._stopwatch() - begun  # whoever publishes pays for what it is asked, also later
-            share = len(plan.conditional) / (len(plan.conditional) - len(postponed) or 1)
-            self.site.effort += int(spent * share * 1e6)
-        postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
+            spent = (self._stopwatch() - begun) * 1e6  # whoever publishes pays for what it is asked, also later
+            decided = len(plan.conditional) - len(postponed)
+            self.site.effort += int(spent * len(plan.conditional) / decided if postponed and decided else spent)
+        if plan.postponed:
+            postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
         if postponed:
             reached += self._large_fanout.postpone(postponed, message, source)
         for weak, ways in plan.deferred:
@@ -502,7 +501,7 @@ class Egress:
         """What may be sent of a message that was decided again; the audit is told if nothing may, or what failed."""
         scope = self.scope
         if isinstance(verdict, Deny):
-            scope.report("read", session.outward, message.topic, verdict, message.context)
+            scope.report("read", session.outward, message.topic, verdict, message.context, message)
             return None
         if scope.gate.stored.failed:
             scope.audit.failed(session.outward, message.topic, scope.gate.stored.failed)
@@ -556,7 +555,7 @@ class Egress:
         verdict = self._decided(session, delivery)
         if isinstance(verdict, Message):
             return verdict, False
-        self.scope.report("read", session.outward, message.topic, verdict, message.context)
+        self.scope.report("read", session.outward, message.topic, verdict, message.context, message)
         if delivery.group is not None:
             scope.sharing.hand_round([delivery])
             return None

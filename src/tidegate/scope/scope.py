@@ -31,7 +31,7 @@ from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.scope.withdrawn_access import WithdrawnAccess
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
-from tidegate.session.packet_costs import PLAN
+from tidegate.session.packet_costs import OVERLAPPING, PLAN
 
 NOBODY = Silent()
 
@@ -122,6 +122,7 @@ class Scope:
         """The gate has made a plan."""
         copied = lane.shared is not None and not plan.branches
         self.site.effort += PLAN if copied or self.gate.rules.policies is None else 5 * PLAN
+        self.site.effort += OVERLAPPING * plan.overlapping
         self.audit.compiled(lane, plan)
         for session, errors in plan.failed:  # conditions that could not be evaluated, and count as false
             self.audit.failed(session.outward, plan.topic, errors)
@@ -146,15 +147,24 @@ class Scope:
         message.retain = False
         return False
 
-    def report(self, action: str, link: Link, topic: str, why: Deny, context: bytes | None = None) -> None:
-        """Counts and audits a denial. `context`: that of the message, if it is about one."""
+    def report(
+        self,
+        action: str,
+        link: Link,
+        topic: str,
+        why: Deny,
+        context: bytes | None = None,
+        message: Message | None = None,
+    ) -> None:
+        """Counts and audits a denial. `context`: that of the message, if it is about one; `message`: if nothing else
+        was made of it."""
         if why.step is Step.WHERE:  # the subscriber does not want it: nobody has denied anything
             if why.error:
                 self.audit.failed(link, topic, ((why.rule, why.error),))
             return
         self.site.counters.denied += 1
         publishers = None if context is None else self.gate.attributes.decoded(context).publishers
-        self.audit.denied(action, link, topic, why, publishers or None)
+        self.audit.denied(action, link, topic, why, publishers or None, message)
 
     def delivered(self, session: Session, message: Message) -> None:
         """Has the audit count a delivery that was allowed and that no plan counts."""

@@ -8,6 +8,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.plan import Members
 from tidegate.routing import Group
 from tidegate.session import Delivery, Grant, Message, Session
+from tidegate.session.packet_costs import ASKED, LOOK
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
@@ -59,7 +60,12 @@ class Sharing:
             waits = isinstance(verdict, Deny) and verdict.waits
             return waits and min(message.qos, group.members[session].qos) > 0 and session.expiry > 0
 
-        chosen = group.pick(free) or group.pick(waiting) or group.pick(kept) or group.pick(there) or group.pick(later)
+        chosen = group.pick(free)
+        if chosen is None:
+            self.scope.site.effort += LOOK * len(group.members)
+            if any(allowed(session) for session in group.members):
+                chosen = group.pick(waiting) or group.pick(kept) or group.pick(there) or group.pick(later)
+        self.scope.site.effort += ASKED * len(shown)
         if chosen is None and (weak := group.pick(deferring)) is not None:
             session, grant = weak
             retain = message.retain and grant.retain_as_published

@@ -319,6 +319,10 @@ class Publishing:
         wait = session.row != 0 or message.noted
         self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=wait, explanation=explanation)
 
+    def pinged(self) -> None:
+        """PINGREQ: the answer comes behind everything that was sent before."""
+        self.session.send(b"\xd0\x00")
+
     def release(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is published, once."""
         incoming = self.session.incoming

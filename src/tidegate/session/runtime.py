@@ -44,6 +44,7 @@ class Limits:
 
     inflight: int = 1000  # QoS 1 and 2 messages on their way to a client that does not say how many it takes
     receive_maximum: int = 1000  # the same towards us
+    clock_skew: float = 60.0  # seconds that the clock of another node may be ahead
     queue_messages: int = 10_000
     queue_bytes: int = 16 * 2**20
     full: Full = Full.DROP_NEWEST
@@ -67,9 +68,13 @@ class Limits:
     tell_no_subscribers: bool = True  # PUBACK says 0x10 if a message has reached nobody
     unreleased_time: float = 300.0  # seconds in which a client that is connected releases a QoS 2 message
     free_bytes: int = field(init=False, default=FREE)
+    short_topic: int = field(
+        init=False, default=0
+    )  # characters: a topic that is not longer has not too much of anything
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "free_bytes", min(FREE, self.queue_bytes))
+        object.__setattr__(self, "short_topic", min(self.topic_levels - 1, self.topic_length // 4))
 
     def excess(self, topic: str) -> str:
         """What a topic or filter has too much of; empty if it is as long as is allowed."""
