@@ -84,7 +84,7 @@ async def guarded(
 
 def guarding(port: int, *policies: Any, scope: dict[str, Any] | None = None, **sections: Any) -> str:
     section = {"backend": f"mqtt://127.0.0.1:{port}", **(HERE if scope is None else scope)}
-    return setting(*(policies or RULES), scopes={"legacy": section}, **sections)
+    return setting(*(policies or RULES), **{"scopes": {"legacy": section}, **sections})
 
 
 async def around(node: Served, port: int, name: str = "around", **fields: Any) -> Client:
