@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -157,6 +158,7 @@ class Watcher(Subscriber):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.order: list[str] = []
+        self.times: list[float] = []  # wall clock: when each of these came
         self.anew: Counter[str] = Counter()
 
     async def _take(self, packet: wire.Packet) -> None:
@@ -164,6 +166,7 @@ class Watcher(Subscriber):
             payload = packet.payload.decode()
             if payload not in self.seen:
                 self.order.append(payload)
+                self.times.append(time.time())
             elif not packet.dup:
                 self.anew[payload] += 1
         await super()._take(packet)
@@ -184,21 +187,23 @@ class Paced(Publisher):
 
 
 class Pair:
-    """Both nodes, and the proxy between them."""
+    """Both nodes, and the proxies between them: `backup` is for links with two addresses."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, near: str = GYM) -> None:
         certificates.make_ca(folder, "Test CA", days=2)
         for name in ("a", "b"):
             certificates.issue(folder, name, ["127.0.0.1"], client=True, days=2)
-        proxy = free_port()
+        proxy, backup = free_port(), free_port()
         self._files = {}
-        for name, text in (("far", REMOTE), ("near", GYM)):
+        for name, text in (("far", REMOTE), ("near", near)):
             place = folder / name
             place.mkdir()
-            filled = text.replace("DATA", str(place / "data")).replace("PROXY", str(proxy))
+            filled = (
+                text.replace("DATA", str(place / "data")).replace("PROXY", str(proxy)).replace("BACKUP", str(backup))
+            )
             self._files[name] = File(place, filled)
         self.ports = {name: file.ports["PORT"] for name, file in self._files.items()}
-        self.proxy = Proxy(proxy, self._files["far"].ports["LINK_PORT"])
+        self.proxy, self.backup = (Proxy(each, self._files["far"].ports["LINK_PORT"]) for each in (proxy, backup))
         self.nodes: dict[str, Process] = {}
 
     async def start(self, name: str) -> None:
@@ -249,14 +254,26 @@ class State:
             writer.close()
 
 
-async def run(folder: Path, *, rounds: int, seed: int, ways: tuple[str, ...]) -> Report:
+Disturb = Callable[["Pair", str, random.Random, list["Watcher"]], Awaitable[None]]
+
+
+async def run(
+    folder: Path,
+    *,
+    rounds: int,
+    seed: int,
+    ways: tuple[str, ...],
+    near: str = GYM,
+    disturb: Disturb | None = None,
+) -> Report:
     """Disturbs the link `rounds` times while four publishers send over it, two of them each way."""
     rng = random.Random(seed)
     report = Report(seed=seed)
-    pair = Pair(folder)
+    pair = Pair(folder, near)
     await pair.start("far")
     await pair.start("near")
     await pair.proxy.start()
+    await pair.backup.start()
     ledger = Ledger()
     both = [("near", "far"), ("far", "near")]
     watchers = [
@@ -277,7 +294,7 @@ async def run(folder: Path, *, rounds: int, seed: int, ways: tuple[str, ...]) ->
             await asyncio.sleep(rng.uniform(0.05, 0.5))  # the random moment, not a wait for anything
             way = ways[number % len(ways)]
             report.rounds[way] += 1
-            await _disturb(pair, way, rng)
+            await (disturb or _disturb)(pair, way, rng, [watcher for _, watcher in watchers])
         await state.set()
         for _, publisher in publishers:
             publisher.stop()
@@ -292,16 +309,17 @@ async def run(folder: Path, *, rounds: int, seed: int, ways: tuple[str, ...]) ->
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await pair.proxy.close()
+        await pair.backup.close()
         for node in pair.nodes.values():
             await asyncio.to_thread(node.stop)
     for node in pair.nodes.values():
         node.check()
-    report.connections = pair.proxy.connections
+    report.connections = pair.proxy.connections + pair.backup.connections
     _audit(report, ledger, publishers, watchers)
     return report
 
 
-async def _disturb(pair: Pair, way: str, rng: random.Random) -> None:
+async def _disturb(pair: Pair, way: str, rng: random.Random, watchers: list[Watcher]) -> None:
     proxy = pair.proxy
     match way:
         case "cut":

@@ -14,7 +14,7 @@ from tidegate.errors import StoreError
 from tidegate.policy import Action, Effect, Policies
 from tidegate.policy.domains import Domain
 from tidegate.scope.link_control import PREFIX
-from tidegate.scope.node_links import BUNDLES, BUNDLES_VERSION, _takes_bundles
+from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, takes_bundles
 from tidegate.scope.seen_ids import _OLD, ROOM, SeenIds, by_link
 from tidegate.session import Volatile
 from tidegate.wire import V5, V311, Properties, Puback, Publish, Reason, decode, encode, encode_varint, frame
@@ -104,7 +104,7 @@ def test_what_is_alone_or_long_leaves_by_itself() -> None:
     ],
 )
 def test_only_whoever_says_so_takes_several(terms: Properties, takes: bool) -> None:
-    assert _takes_bundles(terms) is takes
+    assert takes_bundles(terms) is takes
     a, b, cable = pair()
     assert a.realm.node_links.ends["x->y"].session.bundling
     assert b.realm.node_links.ends["y->x"].session.bundling

@@ -40,7 +40,7 @@ from tidegate.policy.trust import By, Trust, Trusted, common_name, is_fingerprin
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.certificate_requests import CertificateRequests
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Bucket, Connection, Phase, Session, Site
 from tidegate.wire import V5, Connect, Reason
 

@@ -390,6 +390,7 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         via=tuple(map(str, entry.via)),
         peer=entry.peer,
         overflow=entry.overflow,
+        forward=entry.forward,
         failover=None if entry.failover is None else entry.failover.built,
         broker=None if entry.broker is None else _broker(config, entry.broker, f"{near}->{far}"),
     )

@@ -37,7 +37,7 @@ from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.failover import Failover as Strategy
 from tidegate.policy.failover import Mode
-from tidegate.policy.scopes import ALL, Overflow, Way
+from tidegate.policy.scopes import ALL, Forward, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
 from tidegate.policy.trust import certificate_fingerprint
 
@@ -317,6 +317,8 @@ class Link(CheckedSection):
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
+    forward: Forward = Forward.ALL
+    """What of all that crosses this end sends to another node: `all`, or only what matches `subscriptions` there."""
     failover: Failover | None = None
     """For several addresses in `via`: when which of them is used. Default: they are tried in order, and the first that
     answers is kept until it is lost."""
@@ -329,8 +331,13 @@ class Link(CheckedSection):
         if not self.remote and "overflow" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("overflow",), text
+        if not self.remote and "forward" in self.model_fields_set:
+            text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
+            yield ("forward",), text
         if self.broker is not None and not self.via:
             yield ("broker",), "is connected to by this node; add `via` with its address"
+        if self.broker is not None and self.forward is Forward.SUBSCRIPTIONS:
+            yield ("forward",), "needs a Tidegate node at the other end, which tells what is subscribed to; remove it"
         if self.broker is not None and self.failover is not None:
             yield ("failover",), "needs a Tidegate node at the other end; remove it: addresses are tried in order"
         if self.failover is not None and len(self.via) < 2:

@@ -139,6 +139,14 @@ class Applicable:
         s = attributes_of(receiver, self.domain, self.domains)
         return {**env, "s": {**s, **dict.fromkeys(unknown, UNKNOWN)}}
 
+    def outcomes(
+        self, receiver: Subject, known: Env, unknown: Iterable[str] = ()
+    ) -> list[tuple[Preference, bool | Predicate | PredicateFailed]]:
+        """What is known of each condition; without those that forbid nothing, because the receiver is the owner."""
+        known = self.seeing(receiver, known, unknown)
+        asked = [each for each in self.preferences if not (each.denies and self._owns(receiver, each))]
+        return [(each, partial_outcome(each.condition, known)) for each in asked]
+
     def considered(self, receiver: Subject, env: Env) -> list[tuple[Preference, bool | PredicateFailed]]:
         """How each condition turns out when all of `env` is known, to show what was decided by."""
         env = self.seeing(receiver, env)
