@@ -99,9 +99,11 @@ async def test_a_broker_that_breaks_the_protocol_ends_one_connection(tmp_path: P
         data = await reader.read(1000)
         writer.write(b"\x20\x03\x00\x00\x00")
         if b"bob" in data:
-            await reader.read(2)  # until it has a PINGREQ
+            await reader.read(2)  # until it has been sent something
             writer.write(said)
-        await reader.read()
+        while data := await reader.read(1000):
+            if data == b"\xc0\x00":
+                writer.write(b"\xd0\x00")
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", port := free_port())
