@@ -17,6 +17,7 @@ from tidegate.bounded import Bounded, Weighed
 from tidegate.errors import MalformedPacket
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy import Subject
+from tidegate.policy.preference_sets import UNNUMBERED
 from tidegate.session import Context, Message, Origin, Session, forwarded
 from tidegate.session.context import VERSION
 from tidegate.session.frames import EXACT
@@ -38,6 +39,7 @@ _OWN: Final = frozenset(
 
 PROPERTIES: Final = "#properties"
 """In an envelope, beside the attributes of the publisher: the digest of what is content in the properties."""
+ALTERED: Final = "its properties are not those that it was published with"
 NO_ATTRIBUTES: Final = frozenset((CALLED, PROPERTIES))
 
 
@@ -62,15 +64,16 @@ class Envelopes:
 
     # -- to the broker -----------------------------------------------------------------------------------------
 
-    def sealed(self, message: Message, now: float) -> bytes:
-        """The payload of a message with its envelope before it. ValueError for what does not fit one."""
+    def sealed(self, message: Message, now: float, key: bytes | None = None) -> bytes:
+        """The payload of a message with its envelope before it, for guards with another key if one is given. ValueError
+        for what does not fit one."""
         told = digest(message.properties)
-        key = (message.context, message.origin.node, message.topic, message.link + told)
-        static = self._statics.get(key)
+        known = (message.context, message.origin.node, message.topic, message.link + told)
+        static = self._statics.get(known)
         if static is None:
             context = self.scope.gate.attributes.context(message)
             static = self.static(context, message.topic, message.link, message.origin.node, told)
-            self._statics[key] = static
+            self._statics[known] = static
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         return seal(
             static,
@@ -82,7 +85,7 @@ class Envelopes:
             message.qos,
             message.retain,
             message.payload,
-            self.scope.settings.key,
+            key or self.scope.settings.key,
         )
 
     def frame_head(self, source: Session, topic: str) -> bytes:
@@ -127,10 +130,10 @@ class Envelopes:
 
     # -- from the broker ---------------------------------------------------------------------------------------
 
-    def opened(self, payload: bytes) -> tuple[Envelope, bytes]:
+    def opened(self, payload: bytes, key: bytes | None = None) -> tuple[Envelope, bytes]:
         """An envelope and what follows it; Unauthentic if there is none that a guard has made."""
         try:
-            return open(payload, self.scope.settings.key, self._read)
+            return open(payload, key or self.scope.settings.key, self._read)
         except MalformedPacket as error:
             raise Unauthentic(str(error)) from None
 
@@ -161,6 +164,8 @@ class Envelopes:
                 known[name] = True
         if static.under is not None:
             known["under"] = static.under
+        if known.get("user") is not None and known.get("domain") != self.scope.gate.rules.domain:
+            known.setdefault("foreign", ["", UNNUMBERED])  # what its owner says of it is not known here
         floor = levels.floor(static.floor, backend.level)
         facts = levels.floor_facts(static.facts, backend.facts)
         if static.path or (floor, facts) != (known.get("level"), tuple(known.get("facts", ()))):
@@ -187,6 +192,14 @@ def digest(properties: Properties) -> str:
         return ""
     content = replace(content, user_properties=tuple(pair for pair in content.user_properties if pair[0] != FLOOR))
     return "" if content == NONE else blake2b(encode_properties(content), digest_size=16).hexdigest()
+
+
+def altered(properties: Properties, static: Static) -> bool:
+    """Whether a message has other properties than it was published with; it may have lost all of them."""
+    if properties is NONE:
+        return False
+    told = digest(properties)
+    return bool(told) and static.publisher.get(PROPERTIES) != told
 
 
 def nobody(scope: GuardedScope) -> bytes:
