@@ -282,6 +282,11 @@ class Scope(CheckedSection):
     messages could be replayed by who reads and writes around the guard. Default: `limits.session_expiry`, for so long
     they may wait for their receivers."""
 
+    @property
+    def asks_broker(self) -> bool:
+        """Whether the broker says who a client is."""
+        return self.backend is not None and self.authenticate is Authenticate.BACKEND
+
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
             for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "bridges", "max_age"):
