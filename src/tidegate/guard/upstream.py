@@ -2,7 +2,7 @@
 
 Both connections of a client use the same packet identifiers: what the client sends under one goes on under it, and what
 the broker sends under one reaches the client under it. So whoever has to send something again does, and the guard keeps
-nothing of an exchange that a crash could lose (docs/decisions/0046).
+nothing of an exchange that a crash could lose (docs/decisions/0048).
 
 - Bytes from the broker raise only packet errors, which end this connection, and with it that of its client.
 - Nothing is read from the broker while the client does not take what came, and nothing from the client while the broker
