@@ -28,12 +28,17 @@ directory:
     mary: {password: "plain:m", roles: [member], attributes: {shoe: 41}}
     bob: {password: "plain:b", roles: [coach]}
     alice: {password: "plain:a", roles: [coach]}
+    scale: {password: "plain:s", owner: mary}
   clients: {tr1: {user: mary}}
 policies:
+  - {id: scales, subject: "user:scale", topic: "gym/scale/#", action: write}
   - {id: own, subject: "user:mary", topic: "gym/mary/#", action: write}
   - {id: coaches, subject: "role:coach", topic: "gym/#", action: read, when: "s.user == 'alice' || o.payload.v > 3"}
 preferences: [{id: filed, user: mary, topic: "gym/mary/private", when: "s.user == 'alice'"}]
 """
+
+
+NOBODY = {"mary": ("no", None), "scale": ("no", None)}
 
 
 class Gym:
@@ -82,9 +87,9 @@ def by_user(answer: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
 
 async def test_readers_also_after_changes(gym: Gym) -> None:
     found = by_user(await gym.ask("mary", "/me/readers", params={"topic": "gym/mary/ride"}))
-    assert found == {"mary": ("no", None), "bob": ("if", "o.payload.v > 3"), "alice": ("yes", None)}
+    assert found == {**NOBODY, "bob": ("if", "o.payload.v > 3"), "alice": ("yes", None)}
     private = by_user(await gym.ask("mary", "/me/readers", params={"topic": "gym/mary/private", "client": "tr1"}))
-    assert private == {"mary": ("no", None), "bob": ("no", None), "alice": ("yes", None)}
+    assert private == {**NOBODY, "bob": ("no", None), "alice": ("yes", None)}
     stop = {"topic": "#", "effect": "deny", "when": "s.user == 'alice'"}
     await gym.ask("mary", "/me/preferences", "POST", 201, json=stop)
     found = by_user(await gym.ask("mary", "/me/readers", params={"topic": "gym/mary/ride"}))
@@ -103,7 +108,7 @@ async def test_names_are_not_told_where_only_roles_are(gym: Gym) -> None:
     await bob.message()
     answer = await gym.ask("mary", "/me/readers", params={"topic": "gym/mary/ride"})
     assert [(each["can"], each["count"], each["roles"], each["users"]) for each in answer["readers"]] == [
-        ("no", 1, {"member": 1}, None),
+        ("no", 2, {"member": 1}, None),
         ("if", 1, {"coach": 1}, None),
         ("yes", 1, {"coach": 1}, None),
     ]
@@ -159,7 +164,7 @@ async def test_a_node_that_records_nothing_says_so(gym: Gym) -> None:
 )
 def test_whose_a_row_is(publishers: str | None, topic: str, at: float, takes: bool) -> None:
     users = ["mary", "bob", "mary/client:x", "mary2"]
-    assert Wanted.of("mary", users, since=1.0, until=9.0, topic="a").takes(publishers, topic, at) is takes
+    assert Wanted.of(["mary"], users, since=1.0, until=9.0, topic="a").takes(publishers, topic, at) is takes
 
 
 async def test_history_shows_what_was_deleted_too(gym: Gym) -> None:
@@ -198,3 +203,41 @@ async def test_export_is_all_of_ones_own_and_nothing_of_others(gym: Gym) -> None
     assert [session["client"] for session in theirs["sessions"]] == ["phone"]
     assert "plain:" not in str((found, theirs))
     assert "shoe" not in str(theirs)
+
+
+async def test_what_a_person_says_holds_for_their_devices(gym: Gym) -> None:
+    """Preferences, readers, deliveries and export reach what a source of theirs sends; to others it is nobody's."""
+    alice, scale = await gym.connect("alice", "a"), await gym.connect("scale", "kitchen")
+    await alice.subscribe("gym/#", qos=1)
+    await scale.publish("gym/scale/weight", b'{"v": 70}', qos=1, retain=True)
+    await alice.message()
+    topic = {"topic": "gym/scale/weight", "device": "scale"}
+    assert by_user(await gym.ask("mary", "/me/readers", params=topic))["alice"] == ("yes", None)
+    await gym.ask("bob", "/me/readers", status=404, params=topic)
+    [delivery] = (await gym.ask("mary", "/me/deliveries"))["items"]
+    assert (delivery["user"], delivery["topic"]) == ("alice", "gym/scale/weight")
+    assert (await gym.ask("bob", "/me/deliveries"))["items"] == []
+    exported = await gym.ask("mary", "/me/export")
+    assert exported["devices"] == ["scale"]
+    assert [(each["user"], each["topic"]) for each in exported["retained"]["items"]] == [("scale", "gym/scale/weight")]
+    assert {each["client"] for each in exported["sessions"]} == {"kitchen"}
+
+    stop = {"topic": "gym/scale/#", "effect": "deny", "when": "s.user == 'alice'"}
+    await gym.ask("mary", "/me/preferences", "POST", 201, json=stop)
+    await scale.publish("gym/scale/weight", b'{"v": 71}', qos=1)
+    await alice.silent()
+    assert by_user(await gym.ask("mary", "/me/readers", params=topic))["alice"] == ("no", None)
+
+
+async def test_only_an_administrator_says_whose_a_source_is(gym: Gym) -> None:
+    source = {"NodeId": "band", "NodeType": "sensor", "CommunicationMode": "discrete", "Owner": "mary"}
+    made = await gym.admin.make("/registration", source)
+    assert (await gym.ask("mary", "/me/export"))["devices"] == ["scale", "band"]
+    for owner in ("bob", "mary"):
+        again = await gym.admin.ask("POST", "/registration", made["token"], json={**source, "Owner": owner})
+        assert again.status_code == 403, again.text
+    renewed = await gym.admin.ask("POST", "/registration", made["token"], json={**source, "Owner": None})
+    assert renewed.status_code == 201, renewed.text
+    assert (await gym.ask("mary", "/me/export"))["devices"] == ["scale", "band"]
+    nobody = await gym.admin.ask("POST", "/registration", json={**source, "NodeId": "x", "Owner": "nobody"})
+    assert nobody.status_code == 422, nobody.text

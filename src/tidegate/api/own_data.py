@@ -12,7 +12,7 @@ from tidegate.admin.me.commands import MOST, ExportOwn, GetOwnHistory, ListDeliv
 from tidegate.api.audit import Moment, seconds
 from tidegate.api.documents import iso
 from tidegate.api.requests import Route, answer, caller, channel, user
-from tidegate.api.schemas import LONG, returns
+from tidegate.api.schemas import LONG, problems, returns
 
 LOOKING: Final = 30.0  # seconds for an answer that is looked up in the journal
 Limit = Annotated[int, Query(ge=1, le=MOST, description="At most so many.")]
@@ -87,9 +87,12 @@ async def readers(
     client: Annotated[
         str | None, Query(min_length=1, max_length=LONG, description="As published by this client of yours.")
     ] = None,
+    device: Annotated[
+        str | None, Query(min_length=1, max_length=LONG, description="As published by this device or source of yours.")
+    ] = None,
 ) -> Response:
     """Everybody of the directory, by what the rules in force say. Brokering, links and demands can only take away."""
-    command = ListReaders(topic=topic, client=client, **_own(request))
+    command = ListReaders(topic=topic, client=client, device=device, **_own(request))
     return answer(await channel(request).ask(command, patience=LOOKING))
 
 
@@ -117,7 +120,7 @@ async def history(request: Request, limit: Limit = 100) -> Response:
 @router.get(
     "/me/export",
     summary="Export everything that the node has of you",
-    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}, **problems()},
 )
 async def export(request: Request) -> Response:
     """Who you are, your clients, preferences with their history, tokens, sessions, retained messages, and deliveries.

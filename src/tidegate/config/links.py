@@ -32,7 +32,7 @@ from tidegate.config.problems import (
     unknown,
 )
 from tidegate.config.section import CheckedSection, FilePath, Identity, Name, Section
-from tidegate.config.units import Count, Duration
+from tidegate.config.units import Count, Duration, Switch
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.failover import Failover as Strategy
@@ -282,6 +282,11 @@ class Scope(CheckedSection):
     messages could be replayed by who reads and writes around the guard. Default: `limits.session_expiry`, for so long
     they may wait for their receivers."""
 
+    @property
+    def asks_broker(self) -> bool:
+        """Whether the broker says who a client is."""
+        return self.backend is not None and self.authenticate is Authenticate.BACKEND
+
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
             for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "bridges", "max_age"):
@@ -314,6 +319,9 @@ class Link(CheckedSection):
     lists."""
     broker: Broker | None = None
     """The other end is no Tidegate node, but any MQTT broker: an ordinary bridge. `{}` is enough."""
+    trusted: Switch = True
+    """For a scope of another node: whether that is believed. `false`, at both ends: nothing but the id and the way of a
+    message travels, the other node has to be allowed all of what crosses, and what comes was published by the link."""
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
@@ -336,6 +344,10 @@ class Link(CheckedSection):
             yield ("forward",), text
         if self.broker is not None and not self.via:
             yield ("broker",), "is connected to by this node; add `via` with its address"
+        if not self.trusted and self.broker is not None:
+            yield ("trusted",), "has no effect with `broker`, which is never believed; remove it"
+        elif not self.trusted and self.forward is Forward.SUBSCRIPTIONS:
+            yield ("forward",), "is of no use where nothing is believed that the other node says; remove it"
         if self.broker is not None and self.forward is Forward.SUBSCRIPTIONS:
             yield ("forward",), "needs a Tidegate node at the other end, which tells what is subscribed to; remove it"
         if self.broker is not None and self.failover is not None:

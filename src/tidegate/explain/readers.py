@@ -155,8 +155,8 @@ class Readers:
     def _class(self, subject: Subject, s: Mapping[str, Any]) -> Hashable:
         terms = terms_of(subject, self._rules.domain, self._rules.domains) & self._spoken
         fits = tuple(policy.topic.matches(s, self._topic) for policy in self._templates)
-        owns = (subject.identity or subject.user) == (self._owner.identity or self._owner.user)
-        return terms, fits, owns, tuple(_facet(s, path, values) for path, values in self._constants)
+        read = tuple(_facet(s, path, values) for path, values in self._constants)
+        return terms, fits, self._preferences.is_own(subject), read
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

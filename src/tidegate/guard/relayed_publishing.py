@@ -214,7 +214,8 @@ class RelayedPublishing(Publishing):
         kept = (session.incoming or {}).get(pid)
         self._ack = ack = Awaited(self, bytes((0x70, 2, pid >> 8, pid & 0xFF)), written=True)
         for message, events in released:
-            site.effort += TAKEN + self.path.deliver_released(events, message, session)
+            reached = self.path.deliver_released(events, message, session)  # which has a price of its own
+            site.effort += TAKEN + reached
         self._ack = None
         if not ack.count:
             super()._publish_released(pid, [])

@@ -23,6 +23,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard.receiving import Receiving
 from tidegate.session import Hold, Message
+from tidegate.session.carried_proof import without_proof
 from tidegate.session.frames import EXACT
 from tidegate.session.grant import Shut
 from tidegate.session.packet_costs import QUICK
@@ -366,7 +367,7 @@ class Upstream(asyncio.Protocol):
         """The floor is in the envelope; the remaining time is for the broker."""
         if not self.v5:
             return NONE
-        properties = message.properties
+        properties = without_proof(message.properties)
         pairs = properties.user_properties
         if pairs and pairs[-1][0] == FLOOR:
             properties = replace(properties, user_properties=pairs[:-1])

@@ -16,12 +16,13 @@ Limit = Annotated[int, Strict(), Ge(1), Le(MOST)]
 
 @command("me_readers")
 class ListReaders(ControlCommand):
-    """Who can read a topic of theirs; `client`: as published by that client."""
+    """Who can read a topic of theirs; `client`: as published by that client; `device`: by that device or source."""
 
     user: Text
     identity: str
     topic: Text
     client: Text | None = None
+    device: Text | None = None
 
 
 @command("me_deliveries")

@@ -38,26 +38,28 @@ class Count:
 class Wanted:
     """Whose deliveries, since when, and of which topics."""
 
-    user: str
-    others: Collection[str]
-    """Users whose names begin with that of this one and `/client:`."""
+    starts: tuple[str, ...]
+    """What publishers begin with that are theirs: they themselves and their devices."""
+    others: tuple[str, ...]
+    """What those begin with whose names begin like one of these."""
     since: float
     until: float
     topic: str | None = None
 
     @classmethod
-    def of(cls, user: str, users: Iterable[str], **more: Any) -> Wanted:
-        start = f"{user}/client:"
-        return cls(user=user, others=tuple(f"user:{each}/" for each in users if each.startswith(start)), **more)
+    def of(cls, own: Collection[str], users: Iterable[str], **more: Any) -> Wanted:
+        """`own`: the users that are theirs, of all these users."""
+        longer = tuple(f"{each}/client:" for each in own)
+        others = tuple(f"user:{each}/" for each in users if each.startswith(longer) and each not in own)
+        return cls(starts=tuple(f"user:{each}/" for each in own), others=others, **more)
 
     def takes(self, publishers: str | None, topic: str | None, at: float) -> bool:
         if publishers is None or topic is None or not self.since <= at < self.until:
             return False
         if self.topic is not None and not topics.matches(self.topic, topic):
             return False
-        start = f"user:{self.user}/"
-        own = (each for each in publishers.split(", ") if each.startswith(start))
-        return any(not each.startswith(tuple(self.others)) for each in own)
+        own = (each for each in publishers.split(", ") if each.startswith(self.starts))
+        return any(not each.startswith(self.others) for each in own)
 
 
 class Deliveries:

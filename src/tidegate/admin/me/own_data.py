@@ -10,7 +10,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
@@ -86,26 +86,32 @@ class OwnData:
         owner = self._owner(config, command)
         active = self._node.realm.publishers.of(owner)
         speaking: Sequence[ActiveRule] = () if active is None else tuple(active.about(topic))
-        ask = partial(_readers, config, owner, topic, time.time(), speaking)
+        asks = {command.user: command.identity}
+        ask = partial(_readers, config, owner, topic, time.time(), speaking, asks)
         answer = await self._node.run_query(ask)
         return {**answer, "rules": self._node.audit.version}
 
     def _owner(self, config: Config, command: me.ListReaders) -> Subject:
-        """The caller as a publisher."""
-        known = config.built.directory.known(user=command.user, client=command.client)
+        """The caller, or a device of theirs, as a publisher."""
+        user, identity = command.user, command.identity
+        if command.device is not None:
+            if command.device not in devices_of(config, user):
+                raise Problem(f"{command.device[:200]!r} is no device of yours; leave `device` out", problem="unknown")
+            user, identity = command.device, self._node.identities.owner(command.device)
+        known = config.built.directory.known(user=user, client=command.client)
         if known.impostor:
             raise Problem(f"{command.client!r} is no client of yours; leave `client` out", problem="unknown")
         return Subject(
             kind="client",
             client=command.client or "",
-            user=command.user,
+            user=user,
             scope=next(iter(config.scopes)),
             node=config.node.name,
             domain=config.built.rules.domain,
             roles=known.roles,
             groups=known.groups,
             attributes=known.attributes,
-            identity=command.identity,
+            identity=identity,
         )
 
     # -- who has read --------------------------------------------------------------------------------------------------
@@ -118,7 +124,7 @@ class OwnData:
         recorded = config.record is not Record.OFF
         since = max(now - DAY if command.since is None else command.since, self._since(command.identity))
         wanted = Wanted.of(
-            command.user,
+            (command.user, *devices_of(config, command.user)),
             config.directory.users,
             since=since,
             until=now + 1 if command.until is None else command.until,
@@ -164,10 +170,13 @@ class OwnData:
         config, user, identity = self._node.config, command.user, command.identity
         entry = config.directory.users.get(user)
         person = {} if entry is None else entry.model_dump(mode="json", exclude_defaults=True)
+        devices = devices_of(config, user)
+        own: dict[str | None, str] = {user: identity}
+        own |= {each: self._node.identities.owner(each) for each in devices}
         clients = {
             name: each.model_dump(mode="json", exclude_defaults=True)
             for name, each in config.directory.clients.items()
-            if each.user == user
+            if each.user in own
         }
         preferences = [
             each.model_dump(mode="json", exclude_defaults=True)
@@ -183,28 +192,30 @@ class OwnData:
             "since": self._since(identity) or None,
             "person": {name: value for name, value in person.items() if name in _SHOWN},
             "clients": clients,
+            "devices": list(devices),
             "preferences": preferences,
             "history": await self._history(user, identity, me.MOST),
             "tokens": [_token(each) for each in tokens if identity and each["identity"] == identity],
-            "sessions": await self._sessions(user, identity),
-            "retained": await self._retained(user, identity),
+            "sessions": await self._sessions(own),
+            "retained": await self._retained(own),
             "deliveries": deliveries,
         }
 
-    async def _sessions(self, user: str, identity: str) -> list[dict[str, Any]]:
+    async def _sessions(self, own: Mapping[str | None, str]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for scope in list(self._node.scopes.values()):
             place = FIRST
             while sessions := scope.sessions.after(place, SLICE):
                 for _, session in sessions:
-                    if session.subject.user == user and session.subject.identity in ("", identity):
+                    subject = session.subject
+                    if subject.user in own and subject.identity in ("", own[subject.user]):
                         filters = [row["filter"] for _, row in islice(subscription_rows(session, None), NAMED)]
                         found.append({**session_row(session), "filters": filters})
                 place = sessions[-1][0]
                 await asyncio.sleep(0)
         return found
 
-    async def _retained(self, user: str, identity: str) -> dict[str, Any]:
+    async def _retained(self, own: Mapping[str | None, str]) -> dict[str, Any]:
         """Retained messages that are theirs alone: what comes from several is nobody's to take away."""
         found: list[dict[str, Any]] = []
         size, complete = 0, True
@@ -214,7 +225,7 @@ class OwnData:
                 for message in filter(None, map(scope.retained.get, names)):
                     context = scope.gate.attributes.context(message)
                     owner = context.subject
-                    if owner.user != user or owner.identity != identity or context.others or context.path:
+                    if owner.user not in own or owner.identity != own[owner.user] or context.others or context.path:
                         continue
                     if len(found) == KEPT or size + message.size > BYTES:
                         complete = False
@@ -225,6 +236,7 @@ class OwnData:
                             "topic": message.topic,
                             "scope": scope.name,
                             "published": message.published,
+                            "user": owner.user,
                             "client": owner.client,
                             "payload": b64encode(message.payload).decode(),
                         }
@@ -234,12 +246,18 @@ class OwnData:
         return {"complete": complete, "items": found}
 
 
+def devices_of(config: Config, user: str) -> list[str]:
+    """Users that are devices, sources or applications of somebody."""
+    return [name for name, each in config.directory.users.items() if each.owner == user]
+
+
 def _readers(
     config: Config,
     owner: Subject,
     topic: str,
     now: float,
     speaking: Sequence[ActiveRule],
+    asks: dict[str, str],
 ) -> dict[str, Any]:
     """The answer for one topic. Runs on a thread."""
     built = config.built
@@ -251,7 +269,7 @@ def _readers(
         topic,
         now,
         publisher_rules=speaking,
-        identities={owner.user or "": owner.identity},
+        identities={owner.user or "": owner.identity} | asks,
         anonymous=anonymous,
     )
     classes = asked.classes()

@@ -28,6 +28,9 @@ def readers(
     client: Annotated[
         str | None, typer.Option("--client", help="As published by this client of yours.", metavar="CLIENT")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="As published by this device or source of yours.", metavar="NAME")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show who can read a topic of yours: yes, no, or if a condition is true that is not known yet.
@@ -48,7 +51,7 @@ def readers(
             "rules": row["rules"],
         }
 
-    found = api.get("/me/readers", topic=topic, client=client)
+    found = api.get("/me/readers", topic=topic, client=client, device=device)
     output.listing(found["readers"], columns, none="Nobody is in the directory.", json=json, whole=("can read",))
 
 
