@@ -67,7 +67,12 @@ HOLES = {
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in
-HOLED = {"hospital": "emergency.yaml", "house-outside": "house.yaml", "two-gyms": "mygym.yaml", "two-gyms-mosquitto": "bridging.yaml"}
+HOLED = {
+    "hospital": "emergency.yaml",
+    "house-outside": "house.yaml",
+    "two-gyms": "mygym.yaml",
+    "two-gyms-mosquitto": "bridging.yaml",
+}
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}
 # rules of a pipeline
