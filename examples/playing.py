@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -102,6 +104,31 @@ def node(config: Path) -> Iterator[None]:
         raise Trouble(f"the node ended with exit code {code}:\n{log.read_text()}")
 
 
+@contextlib.contextmanager
+def mosquitto(config: Path) -> Iterator[None]:
+    """Debian's Mosquitto with this configuration, from when it listens to the end of the block."""
+    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        raise Trouble("mosquitto is not installed")
+    port = next(int(line.split()[1]) for line in config.read_text().splitlines() if line.startswith("listener "))
+    log = _var(config) / f"{config.stem}-mosquitto.log"
+    with log.open("wb") as stream:
+        running = subprocess.Popen([program, "-c", str(config)], stdout=stream, stderr=stream)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if running.poll() is not None or time.monotonic() > deadline:
+                raise Trouble(f"Mosquitto did not start:\n{log.read_text()}")
+            with contextlib.suppress(OSError):
+                socket.create_connection((HOST, port), timeout=PATIENCE).close()
+                break
+            time.sleep(0.02)
+        yield
+    finally:
+        running.terminate()
+        running.wait(PATIENCE)
+
+
 def copy(config: Path) -> Path:
     """A copy in `var/`, to be changed while the node runs; without its tests, which are about the file as it is.
 
@@ -133,6 +160,11 @@ def monitor_state(config: Path, id: str) -> Any:
     path = load_or_minimal(config).control_socket
     (state,) = control.ask(path, "monitor_state", id=id)["states"]
     return state["state"]
+
+
+def ask(config: Path, what: str) -> Any:
+    """What a running node answers on its control socket."""
+    return control.ask(load_or_minimal(config).control_socket, what)
 
 
 def until_linked(config: Path, *links: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.topics import MAX, covers, matches, overlaps, share, valid_filter, valid_topic
+from tidegate.topics import MAX, covers, intersection, matches, overlaps, share, valid_filter, valid_topic
 
 
 def spelled(levels: tuple[str, ...], depth: int) -> list[str]:
@@ -266,6 +266,13 @@ def test_overlaps_is_a_common_topic() -> None:
     for a, left in SETS.items():
         for b, right in SETS.items():
             assert overlaps(a, b) == (left & right != 0), (a, b)
+
+
+def test_intersection_matches_what_both_match() -> None:
+    for a, left in SETS.items():
+        for b, right in SETS.items():
+            found = intersection(a, b)
+            assert (0 if found is None else described(found)) == left & right, (a, b, found)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -19,7 +19,7 @@ from tidegate.policy import Directory, Transport
 from tidegate.policy.capability import Capability, Proof
 from tidegate.scope import Exchange, Identity, Refused, Scope
 from tidegate.scope.authenticator import Answer
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Connection, Limits, Message, Origin, Session, Site, Volatile
 from tidegate.wire import Connect
 

@@ -21,7 +21,8 @@ from bench.load import frames, sessions
 from tidegate import wire
 from tidegate.config import parse
 from tidegate.scope import Realm, Scope
-from tidegate.scope.node_links import LinkEnd, Peer
+from tidegate.scope.link_greeting import Peer
+from tidegate.scope.node_links import LinkEnd
 from tidegate.session import Connection, Limits, Origin, Phase
 
 VERSION = 4
@@ -186,6 +187,7 @@ def _timed(node: _Node, work: Callable[[], object]) -> int:
     work()
     site.close()
     site.rest()
+    site.close()  # what left a moment later
     return time.thread_time_ns() - begin
 
 

@@ -127,6 +127,25 @@ def overlaps(a: str, b: str) -> bool:
     return not rest or rest == ["#"]
 
 
+def intersection(a: str, b: str) -> str | None:
+    """The filter that matches exactly the topics that both filters match; None if there are none."""
+    if not overlaps(a, b):
+        return None
+    one, other = a.split("/"), b.split("/")
+    levels: list[str] = []
+    for at in range(max(len(one), len(other))):
+        x = one[at] if at < len(one) else None
+        y = other[at] if at < len(other) else None
+        if x == "#":
+            return "/".join((*levels, *other[at:]))
+        if y == "#":
+            return "/".join((*levels, *one[at:]))
+        assert x is not None
+        assert y is not None
+        levels.append(y if x == "+" else x)
+    return "/".join(levels)
+
+
 def _fits(text: str) -> bool:
     """Whether `text` is neither empty nor too long and can be sent as an MQTT string at all."""
     if not text or len(text) > MAX or "\0" in text:

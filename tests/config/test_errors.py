@@ -103,8 +103,6 @@ def problems(text: str, **variables: str) -> list[str]:
             "trust: {domains: {b: {}}, ask_neighbours: true}\n",
             "f.yaml:4: `trust.ask_neighbours` has no effect without `accept`, as nobody is turned away; add that list",
         ),
-        ("links:\n  - {from: main, to: x, forward: all}\n", f"f.yaml:5: `forward` {NOT_YET}"),
-        ("links:\n  - {from: main, to: x, forward: subscriptions}\n", f"f.yaml:5: `forward` {NOT_YET}"),
         (
             "limits: {inflight: '${LOTS}'}\n",
             "f.yaml:4: the environment variable `LOTS` is not set; set it, or write a value",

@@ -10,7 +10,7 @@ from tidegate.config import Config, ConfigErrors, load, parse
 from tidegate.monitor import Direction
 from tidegate.policy.domains import Domain
 from tidegate.policy.failover import Failover, Mode
-from tidegate.policy.scopes import ALL, NodeLink, Overflow, ScopeLink, TopicMapping
+from tidegate.policy.scopes import ALL, Forward, NodeLink, Overflow, ScopeLink, TopicMapping
 
 HEAD = """\
 version: 1
@@ -54,6 +54,7 @@ links:
     via: ["mqtts://far.example:8884", "mqtts://[::1]"]
     peer: CN=far,O=Gyms
     overflow: refuse
+    forward: subscriptions
     failover: {mode: active, attempts: 2, interval: 500ms, restore: null, heartbeat: 200ms, overload: 10000}
     share: [{topic: "+/speed", qos: 1, remote_prefix: "MyGym/"}, {topic: "cmd/#", direction: in}]
 """
@@ -68,6 +69,7 @@ links:
         via=("mqtts://far.example:8884", "mqtts://[::1]:8883"),
         peer="CN=far,O=Gyms",
         overflow=Overflow.REFUSE,
+        forward=Forward.SUBSCRIPTIONS,
         failover=Failover(mode=Mode.ACTIVE, attempts=2, interval=0.5, restore=None, heartbeat=0.2, overload=10000),
     )
     assert link.name == str(link) == "gym->far"
@@ -222,8 +224,12 @@ _PEER = "`links[0].peer` "
             "`links[0].failover` needs a Tidegate node at the other end; remove it: addresses are tried in order",
         ),
         (
-            LINK.replace("}]", ", forward: subscriptions}]"),
-            "f.yaml:6: `forward` is not supported by this version yet; remove it: nothing may look ",
+            LINK.replace("}]", ", forward: some}]"),
+            "`links[0].forward` must be `all` or `subscriptions`; write one of these",
+        ),
+        (
+            "links: [{from: gym, to: lab, forward: subscriptions}]\nscopes: {gym: {}, lab: {}}\n",
+            "`links[0].forward` has no effect inside a node; add `via` or `peer` if another has the scope, or ",
         ),
         (
             LINK[:-2] + ", {from: far, to: gym, peer: CN=far, via: ['mqtts://x']}]\n",
@@ -427,3 +433,21 @@ def test_files_of_the_node_must_be_readable(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     config = load(file)
     assert (config.node.cert, config.node.key, config.node.ca) == (tmp_path / "n.pem", None, tmp_path / "ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("trusted: false, broker: {}", "has no effect with `broker`, which is never believed; remove it"),
+        ("trusted: false, forward: subscriptions", "is of no use where nothing is believed that the other node says"),
+    ],
+)
+def test_links_to_nodes_that_are_not_trusted(entry: str, said: str) -> None:
+    from tidegate.config import parse
+    from tidegate.errors import TidegateError
+
+    text = "version: 1\nnode: {name: a, cert: c, ca: c}\nlisteners: [{url: 'mqtt://127.0.0.1:1', anonymous: true}]\n"
+    text += f"policies: open\nlinks: [{{from: main, to: far, via: ['mqtts://h:1'], peer: CN=x, {entry}}}]\n"
+    with pytest.raises(TidegateError) as wrong:
+        parse(text, "f.yaml")
+    assert said in str(wrong.value)

@@ -24,7 +24,8 @@ from tidegate.node.revocation import read_revocation
 from tidegate.node.turns import Turns
 from tidegate.policy.scopes import NodeLink
 from tidegate.scope import Realm
-from tidegate.scope.node_links import GREETING, Greeting, Peer, refusal_text
+from tidegate.scope.link_greeting import GREETING, Greeting, Peer
+from tidegate.scope.node_links import refusal_text
 from tidegate.session import NEVER, Connection, Limits, Origin, Session, Site, Subject, Volatile
 
 HERE, THERE = "here", "there"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -160,6 +161,7 @@ class Watcher(Subscriber):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.order: list[str] = []
+        self.times: list[float] = []  # wall clock: when each of these came
         self.anew: Counter[str] = Counter()
 
     async def _take(self, packet: wire.Packet) -> None:
@@ -167,6 +169,7 @@ class Watcher(Subscriber):
             payload = packet.payload.decode()
             if payload not in self.seen:
                 self.order.append(payload)
+                self.times.append(time.time())
             elif not packet.dup:
                 self.anew[payload] += 1
         await super()._take(packet)
@@ -206,13 +209,13 @@ class Nodes:
     """What they may log as errors."""
     pace = PACE
 
-    def __init__(self, folder: Path, **filled: str) -> None:
+    def __init__(self, folder: Path, near: str = GYM, **filled: str) -> None:
         """`filled`: what stands for words in their files."""
         certificates.make_ca(folder, "Test CA", days=2)
         for name in ("a", "b"):
             certificates.issue(folder, name, ["127.0.0.1"], client=True, days=2)
         self._files = {}
-        for name, text in (("far", REMOTE), ("near", GYM)):
+        for name, text in (("far", REMOTE), ("near", near)):
             place = folder / name
             place.mkdir()
             written = text.replace("DATA", str(place / "data"))
@@ -269,22 +272,24 @@ class Nodes:
 
 
 class Pair(Nodes):
-    """The nodes with a proxy between them."""
+    """The nodes with proxies between them: `backup` is for links with two addresses."""
 
-    def __init__(self, folder: Path) -> None:
-        port = free_port()
-        super().__init__(folder, PROXY=str(port))
-        self.proxy = Proxy(port, self._files["far"].ports["LINK_PORT"])
+    def __init__(self, folder: Path, near: str = GYM) -> None:
+        proxy, backup = free_port(), free_port()
+        super().__init__(folder, near, PROXY=str(proxy), BACKUP=str(backup))
+        self.proxy, self.backup = (Proxy(each, self._files["far"].ports["LINK_PORT"]) for each in (proxy, backup))
 
     async def open(self) -> None:
         await self.proxy.start()
+        await self.backup.start()
 
     async def close(self) -> None:
         await self.proxy.close()
+        await self.backup.close()
 
     @property
     def connections(self) -> int:
-        return self.proxy.connections
+        return self.proxy.connections + self.backup.connections
 
     async def disturb(self, way: str, rng: random.Random) -> None:
         proxy = self.proxy
@@ -332,13 +337,23 @@ class State:
             writer.close()
 
 
+Disturb = Callable[[Any, str, random.Random, list[Watcher]], Awaitable[None]]
+
+
 async def run(
-    folder: Path, *, rounds: int, seed: int, ways: tuple[str, ...], made: Callable[[Path], Nodes] = Pair
+    folder: Path,
+    *,
+    rounds: int,
+    seed: int,
+    ways: tuple[str, ...],
+    near: str = GYM,
+    disturb: Disturb | None = None,
+    made: Callable[[Path, str], Nodes] = Pair,
 ) -> Report:
     """Disturbs the link `rounds` times while four publishers send over it, two of them each way."""
     rng = random.Random(seed)
     report = Report(seed=seed)
-    pair = made(folder)
+    pair = made(folder, near)
     try:
         await pair.open()
         await pair.start("far")
@@ -373,7 +388,10 @@ async def run(
             await asyncio.sleep(rng.uniform(0.05, 0.5))  # the random moment, not a wait for anything
             way = ways[number % len(ways)]
             report.rounds[way] += 1
-            await pair.disturb(way, rng)
+            if disturb is None:
+                await pair.disturb(way, rng)
+            else:
+                await disturb(pair, way, rng, [watcher for _, watcher in watchers])
         await state.set()
         for _, publisher in publishers:
             publisher.stop()

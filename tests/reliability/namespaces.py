@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from processes import Process, missing
-from reliability.links import Nodes
+from reliability.links import GYM, Nodes
 
 WAYS: Final = ("cable out", "flap", "half open", "kill near", "kill far", "full near", "full far", "clock")
 FAKETIME: Final = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
@@ -49,12 +49,14 @@ class Apart(Nodes):
     pace = 0.01
     allowed = ("the store cannot write; durable publishes are refused", "the journal cannot be written; rows wait")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, near: str = GYM) -> None:
         number = f"{os.getpid() % 100000}x{next(COUNT)}"
         self.spaces = {name: f"tg{number}{name[0]}" for name in ("near", "far")}
         self._veth = {name: f"tg{number}{name[0]}" for name in ("near", "far")}
         super().__init__(
-            folder, **{"127.0.0.1:PROXY": f"{FAR}:LINK_PORT", "mqtts://127.0.0.1:LINK_PORT": f"mqtts://{FAR}:LINK_PORT"}
+            folder,
+            near,
+            **{"127.0.0.1:PROXY": f"{FAR}:LINK_PORT", "mqtts://127.0.0.1:LINK_PORT": f"mqtts://{FAR}:LINK_PORT"},
         )
         file = self._files["near"]
         file.write(

@@ -51,12 +51,12 @@ async def test_disturbed_fifty_times(tmp_path: Path) -> None:
     REPORT.write_text(
         f"""# A link that breaks under load
 
-Written by `make soak` (`tests/reliability/links.py`, `namespaces.py`). Two nodes run in network namespaces of their own,
-joined by a cable that is pulled for up to four seconds, or flaps. In other rounds a node is killed with `kill -9` and
-started again, once the other has heard of it and once not (half open); the disk of a node is full for a while; the wall
-clocks of both nodes jump by up to an hour (libfaketime). Meanwhile four publishers (QoS 1 and 2, at both nodes, windows of
-20) publish what four subscribers with persistent sessions (QoS 1 and 2) receive at the other node. What a node with a full
-disk refuses they publish again. Then every message is accounted for.
+Written by `make soak` (`tests/reliability/links.py`, `namespaces.py`). Two nodes run in network namespaces of their
+own, joined by a cable that is pulled for up to four seconds, or flaps. In other rounds a node is killed with `kill -9`
+and started again, once the other has heard of it and once not (half open); the disk of a node is full for a while; the
+wall clocks of both nodes jump by up to an hour (libfaketime). Meanwhile four publishers (QoS 1 and 2, at both nodes,
+windows of 20) publish what four subscribers with persistent sessions (QoS 1 and 2) receive at the other node. What a
+node with a full disk refuses they publish again. Then every message is accounted for.
 
 | | |
 |---|---:|

@@ -11,7 +11,7 @@ from tidegate.policy import Preferences
 from tidegate.policy.domains import Domain
 from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
 from tidegate.policy.scopes import ALL, NodeLink, ScopeGraph, ScopeLink, TopicMapping
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Connection, Limits, Origin, Store
 
 DOMAIN = "d"

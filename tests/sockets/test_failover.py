@@ -75,7 +75,7 @@ async def ways(folder: Path, strategy: str, number: int = 2) -> AsyncIterator[Wa
 @pytest.mark.parametrize("qos", [1, 2])
 @on_uvloop
 async def test_another_connection_takes_over_at_once(folder: Path, qos: int) -> None:
-    async with ways(folder, f"mode: active, {FAST}, restore: null") as between:
+    async with ways(folder, f"mode: active, attempts: 100, {FAST}, restore: null") as between:
         await between.over(0)
         await until(lambda: between.states == ["carries", "standby"])
         assert row(between.both.remote)["standby"] == 1
@@ -91,7 +91,7 @@ async def test_another_connection_takes_over_at_once(folder: Path, qos: int) -> 
 
 @on_uvloop
 async def test_a_silent_connection_is_found_by_its_heartbeat(folder: Path) -> None:
-    async with ways(folder, f"mode: active, {FAST}, restore: null") as between:
+    async with ways(folder, f"mode: active, attempts: 100, {FAST}, restore: null") as between:
         await between.over(0)
         await until(lambda: between.states == ["carries", "standby"])
         between.proxies[0].stall()
@@ -103,7 +103,7 @@ async def test_a_silent_connection_is_found_by_its_heartbeat(folder: Path) -> No
 
 @on_uvloop
 async def test_the_default_carries_again_when_it_has_been_there_for_a_while(folder: Path) -> None:
-    async with ways(folder, f"mode: active, {FAST}, {BACK}") as between:
+    async with ways(folder, f"mode: active, attempts: 100, {FAST}, {BACK}") as between:
         await between.over(0)
         await until(lambda: between.states == ["carries", "standby"])
         between.proxies[0].cut()
@@ -154,7 +154,8 @@ async def test_a_default_that_is_there_again_at_once_needs_no_backup(folder: Pat
 @pytest.mark.parametrize("mode", ["active", "on_demand"])
 @on_uvloop
 async def test_another_default(folder: Path, mode: str) -> None:
-    async with ways(folder, f"mode: {mode}, attempts: 1, {FAST}, {BACK}", 3) as between:
+    attempts = 100 if mode == "active" else 1
+    async with ways(folder, f"mode: {mode}, attempts: {attempts}, {FAST}, {BACK}", 3) as between:
         links = between.both.gym.node.links
         await between.over(0)
         if mode == "active":
@@ -199,7 +200,7 @@ async def test_a_default_that_cannot_be(folder: Path) -> None:
 @on_uvloop
 async def test_an_overloaded_default_is_relieved(folder: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "LOOK", 0.02)
-    strategy = f"mode: {mode}, interval: 100ms, heartbeat: 10s, {BACK}, overload: 50"
+    strategy = f"mode: {mode}, attempts: 100, interval: 100ms, heartbeat: 10s, {BACK}, overload: 50"
     async with ways(folder, strategy) as between:
         await between.over(0)
         if mode == "active":

@@ -12,7 +12,7 @@ from harness import PATIENCE
 from processes import on_uvloop, until
 from sockets.linked_pair import FROM_GYM, FROM_REMOTE, GYM, REMOTE, Pair, connected, over_tls, pair, row
 from tidegate import wire
-from tidegate.scope.node_links import GREETING
+from tidegate.scope.link_greeting import GREETING
 from tidegate.wire import Properties, Reason
 
 WILL = wire.Will(topic="w", payload=b"", qos=0, retain=False)

@@ -24,13 +24,12 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import presented_capabilities, vouched
+from tidegate.authentication import presented_capabilities, vouched_peers
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
 from tidegate.config import Config
 from tidegate.config.directory import self_registered
-from tidegate.config.links import Authenticate
 from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
@@ -40,7 +39,7 @@ from tidegate.policy.trust import By, Trust, Trusted, common_name, is_fingerprin
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.certificate_requests import CertificateRequests
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Bucket, Connection, Phase, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
@@ -174,7 +173,7 @@ class Authentication:
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
         elif transport.vouched is not None:
-            principal = vouched.principal_of(transport.vouched)
+            principal = vouched_peers.principal_of(transport.vouched)
             answer(self._admitted(connection, packet, token, transport, principal, certified=True))
         elif (certified := _certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
@@ -243,7 +242,7 @@ class Authentication:
             listener=transport.listener,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched.encryption(transport),
+            tls=vouched_peers.encryption(transport),
         )
 
     def _outdated(self, connection: Connection, name: str) -> Refused | None:
@@ -262,8 +261,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
-        if principal.startswith(vouched.VOUCHED):
-            return vouched.identity(principal, transport, capability, self.built.rules.levels)
+        if principal.startswith(vouched_peers.VOUCHED):
+            return vouched_peers.identity(principal, transport, capability, self.built.rules.levels)
         if principal.startswith(CERTIFICATE) and transport.degraded:
             principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
@@ -298,7 +297,7 @@ class Authentication:
             attributes=attributes,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched.encryption(transport),
+            tls=vouched_peers.encryption(transport),
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
@@ -407,7 +406,7 @@ class Authentication:
             if kind == "vouched" and (
                 isinstance(transport, Refused)
                 or transport.vouched is None
-                or vouched.principal_of(transport.vouched) != principal
+                or vouched_peers.principal_of(transport.vouched) != principal
             ):
                 return OFF_LIST
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
@@ -514,11 +513,7 @@ class Authentication:
 
 def vouching(config: Config) -> frozenset[str]:
     """The scopes whose broker says who a client is."""
-    return frozenset(
-        name
-        for name, scope in config.scopes.items()
-        if scope.backend is not None and scope.authenticate is Authenticate.BACKEND
-    )
+    return frozenset(name for name, scope in config.scopes.items() if scope.asks_broker)
 
 
 @lru_cache

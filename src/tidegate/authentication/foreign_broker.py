@@ -13,7 +13,7 @@ from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
 from tidegate.policy.scopes import NodeLink
 from tidegate.policy.trust import By, Trust, is_fingerprint, subject_text
 from tidegate.scope import Refused
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Connection
 
 

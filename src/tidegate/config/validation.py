@@ -24,9 +24,7 @@ from tidegate.config.section import TAGS, descriptions
 from tidegate.config.tree import Location, Node
 from tidegate.errors import ConfigError
 
-NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    ("links", "*"): frozenset({"forward"}),
-}
+NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {}
 """Keys that are announced but not enforced by this version, by the place they stand at."""
 
 _SIMPLE: Final[Mapping[str, str]] = {

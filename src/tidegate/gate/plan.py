@@ -68,6 +68,7 @@ class Plan:
     durable: bool = False
     refusing: tuple[LinkSession, ...] = ()  # links to other nodes without which nobody is to have it
     floor_properties: Properties = NONE  # what MQTT 5 subscribers are told of its floor, if that is announced
+    certain: bool = False  # its targets are all who get a message here, and all that is done with it
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
@@ -129,6 +130,7 @@ class Plan:
         self.hearing = tuple(post for post in posts if post.attachment.monitor.hears(topic))
         self.quiet = tuple((post.modes, calm_modes(post.attachment.monitor, topic)) for post in self.hearing)
         self.guarded = bool(self.still or self.hearing)
+        self.certain = self.certain and not self.hearing
         if self.hearing:
             self.mode_revision, self.calmed = self.hearing[0].shift, -1
 
@@ -184,6 +186,7 @@ class Plan:
         """
         targets = self.targets
         conditional = self.conditional
+        self.certain = self.simple and not self.hearing
         self.floor_properties = floor_properties
         self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied) + len(self.postponed)
         self.cost += sum(len(ways) for _, ways in self.deferred)

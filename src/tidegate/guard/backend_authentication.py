@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.guard.dialing import vouches
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer, Authenticator
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 

@@ -2,7 +2,7 @@
 
 Both connections of a client use the same packet identifiers: what the client sends under one goes on under it, and what
 the broker sends under one reaches the client under it. So whoever has to send something again does, and the guard keeps
-nothing of an exchange that a crash could lose (docs/decisions/0046).
+nothing of an exchange that a crash could lose (docs/decisions/0048).
 
 - Bytes from the broker raise only packet errors, which end this connection, and with it that of its client.
 - Nothing is read from the broker while the client does not take what came, and nothing from the client while the broker
@@ -13,7 +13,6 @@ nothing of an exchange that a crash could lose (docs/decisions/0046).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
@@ -24,6 +23,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard.receiving import Receiving
 from tidegate.session import Hold, Message
+from tidegate.session.carried_proof import without_proof
 from tidegate.session.frames import EXACT
 from tidegate.session.grant import Shut
 from tidegate.session.packet_costs import QUICK
@@ -59,6 +59,8 @@ HIGH_WATER: Final = 256 * 1024  # bytes that may wait for a broker that reads sl
 SILENCE: Final = 1.5  # times the keep-alive without a byte
 PINGREQ: Final = b"\xc0\x00"
 PINGRESP: Final = b"\xd0\x00"
+GUARD: Final = b"\0"
+CLIENT: Final = b"\1"
 FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
 TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
@@ -124,8 +126,8 @@ class Upstream(asyncio.Protocol):
         self.exchange = 0  # the packet identifier of the PUBLISH of the client that is being taken, and DUP above it
         self.refused: Deny | None = None  # why that has not gone to the broker
         self.out: list[bytes] = Shut()
-        self.pings: deque[bool] = deque()
-        """Which have no answer yet: of the client, or of the guard."""
+        self.pings = b""
+        """PINGREQs that have no answer yet, in order: 1 of the client, 0 of the guard."""
         self.shut = True
         self.write: Callable[[bytes], None]
         self.receiving: Receiving
@@ -305,7 +307,8 @@ class Upstream(asyncio.Protocol):
             case Suback() | Unsuback():
                 self.scope.subscribing.answered(session, packet)
             case Pingresp():
-                if self.pings and self.pings.popleft():
+                asked, self.pings = self.pings[:1], self.pings[1:]
+                if asked == CLIENT:
                     session.send(PINGRESP)
             case Disconnect():
                 said = packet.properties.reason_string
@@ -364,7 +367,7 @@ class Upstream(asyncio.Protocol):
         """The floor is in the envelope; the remaining time is for the broker."""
         if not self.v5:
             return NONE
-        properties = message.properties
+        properties = without_proof(message.properties)
         pairs = properties.user_properties
         if pairs and pairs[-1][0] == FLOOR:
             properties = replace(properties, user_properties=pairs[:-1])
@@ -410,7 +413,7 @@ class Upstream(asyncio.Protocol):
         if not self._paused and self.site.now - self._last_read > self._keep_alive * SILENCE:
             self.end(f"nothing came from the broker for {self._keep_alive * SILENCE:g} s")
             return
-        self.pings.append(False)
+        self.pings += GUARD
         self.send(PINGREQ)
         self._watch()
 

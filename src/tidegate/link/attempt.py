@@ -22,7 +22,8 @@ from tidegate.config.address import Address
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.net import ConnectionShell
 from tidegate.scope import Refused
-from tidegate.scope.node_links import LinkEnd, Peer
+from tidegate.scope.link_greeting import Peer
+from tidegate.scope.node_links import LinkEnd
 from tidegate.session import Connection, Host, Phase, Site
 from tidegate.wire import V5, Connack, Packet, Pingresp, Reason, Type, decode, encode, frame
 

@@ -93,7 +93,8 @@ class Failover:
         self._on_bug = on_bug
         self._max_packet = max_packet
         self._on_switch = on_switch
-        self._overload = Overload(self.strategy, loop.time())
+        self._begun = loop.time()
+        self._overload = Overload(self.strategy, self._begun)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -214,6 +215,9 @@ class Failover:
         carrier, default, now = self._carrier, self._default, self._loop.time()
         overloaded = self._overload.look(now, self._queue(), carrier is default)
         if carrier is None:
+            patience = self.strategy.attempts * self.strategy.interval
+            if self._last is None and default not in open_ones and not default.error and now < self._begun + patience:
+                return None, ""  # the link opens, and the default has not had its chance
             chosen = default if default in open_ones else open_ones[0]
             return chosen, self._reason or "the link opens"
         if carrier is default:

@@ -124,7 +124,7 @@ def outputs(emit: tuple[Emit, ...], event: Event) -> tuple[Event, ...]:
 class Automaton(Machine):
     """A machine of states and transitions."""
 
-    __slots__ = ("_arrows", "_start", "reads", "states", "timers")
+    __slots__ = ("_arrows", "_start", "heard", "reads", "states", "timers")
 
     overhears = True
 
@@ -139,6 +139,8 @@ class Automaton(Machine):
         self._start = start
         self._arrows = {name: tuple(map(_Arrow, transitions)) for name, transitions in self.states.items()}
         every = [each for transitions in self.states.values() for each in transitions]
+        heard = dict.fromkeys(filter for each in every for filter in each.on)
+        self.heard = ("#",) if self.timers else tuple(heard)  # every event winds a timer
         self.reads = frozenset[str]().union(*(when.reads for each in every for when in each.when))
         for when in (when for each in every for when in each.when):
             when.prepare()  # when the first event comes there is no time for it

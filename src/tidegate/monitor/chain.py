@@ -16,11 +16,12 @@ from tidegate.monitor.machine import Graph, Machine
 class Chain(Machine):
     """Machines in a row. One that is alone needs no chain."""
 
-    __slots__ = ("_machines", "_remembering", "overhears", "reads", "remembers")
+    __slots__ = ("_machines", "_remembering", "heard", "overhears", "reads", "remembers")
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = tuple(machines)
         self.overhears = any(each.overhears for each in self._machines)
+        self.heard = tuple(dict.fromkeys(filter for each in self._machines for filter in each.heard))
         self.reads = frozenset[str]().union(*(each.reads for each in self._machines))
         self._remembering = tuple((at, each) for at, each in enumerate(self._machines) if each.remembers)
         self.remembers = bool(self._remembering)

@@ -101,6 +101,10 @@ class Names:
         self._known: Bounded[str, str] = Bounded(_KNOWN, self._rename)  # what was asked before
         self._renamings = tuple(_Renaming(old, new) for old, new in entries.items())
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return tuple(self._written)
+
     def touches(self, topic: str) -> bool:
         """Whether a pattern matches."""
         return any(each.matches(topic) for each in self._renamings)
@@ -134,12 +138,13 @@ def unlike(old: str, new: str) -> str | None:
 class Mapper(_Stateless):
     """Renames topics."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_names", "heard")
 
     overhears = True
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self.heard = names.patterns
 
     def step(self, state: State, event: Event) -> tuple[State, tuple[Event, ...]]:
         if event.is_tick:

@@ -65,6 +65,9 @@ class Machine(ABC):
     overhears: bool = False
     """Whether it waits for events that nobody behind the link has subscribed to; not if it counts what is sent."""
 
+    heard: tuple[str, ...] = ("#",)
+    """Filters of all topics that it hears; perhaps of some more."""
+
     remembers: bool = True
     """Whether its state tells something of the events that led to it, so that what it puts out does."""
 

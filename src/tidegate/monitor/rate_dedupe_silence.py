@@ -39,12 +39,12 @@ class _Pacing(Machine):
     silence puts out has the context of the last event, which alone has set its state.
     """
 
-    __slots__ = ("_matches", "_on")
+    __slots__ = ("_matches", "_on", "heard")
 
     remembers = False
 
     def __init__(self, on: tuple[str, ...]) -> None:
-        self._on = on
+        self._on = self.heard = on
         self._matches = matcher(on)
 
     def hears(self, topic: str) -> bool:

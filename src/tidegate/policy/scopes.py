@@ -22,7 +22,7 @@ from typing import Final
 
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.failover import Failover
-from tidegate.topics import covers, matches, overlaps, valid_topic
+from tidegate.topics import covers, intersection, matches, overlaps, valid_topic
 
 ORIGINALS: Final = 50
 """Names in scopes from which something may have come, that are looked at."""
@@ -65,6 +65,15 @@ class TopicMapping:
         if covers(rest, self.filter):
             rest = self.filter
         return self.here + rest if not self.here or self.here.endswith("/") else "#"
+
+    def asked_for(self, filter: str) -> str | None:
+        """A filter of topics that cross by this and are called on the other side so that they match a filter: of all of
+        them, and of none that does not cross. None: there are none."""
+        rest = _behind(self.there, filter)
+        crossing = None if rest is None else intersection(rest, self.filter)
+        if crossing is None:
+            return None
+        return self.here + (crossing if not self.here or self.here.endswith("/") else self.filter)
 
     @property
     def turned(self) -> TopicMapping:
@@ -140,6 +149,15 @@ class ScopeLink:
         return self.name
 
 
+class Forward(Enum):
+    """What goes over a link of all that crosses it."""
+
+    ALL = "all"
+    """Everything."""
+    SUBSCRIPTIONS = "subscriptions"
+    """What the other side has subscribed to."""
+
+
 class Overflow(Enum):
     """What happens when the queue of a link is full."""
 
@@ -179,7 +197,10 @@ class NodeLink:
     """The addresses of the other end, the preferred one first; none: the other end connects."""
     peer: str | None = None
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
+    trusted: bool = True
+    """Whether the node at the other end is believed."""
     overflow: Overflow = Overflow.DROP
+    forward: Forward = Forward.ALL
     broker: Broker | None = None
     """How the foreign broker there is reached; None: there is a Tidegate node."""
     failover: Failover | None = None
@@ -189,6 +210,16 @@ class NodeLink:
     def name(self) -> str:
         """As this end calls it: at the other one near and far change places."""
         return f"{self.near}->{self.far}"
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Links of another kind are other links."""
+        return self.broker is None, self.trusted
+
+    @property
+    def reads(self) -> bool:
+        """Whether the far end is itself a reader of the full content, which nobody holds to anything."""
+        return self.kind != (True, True)
 
     @property
     def directions(self) -> tuple[ScopeLink, ...]:
@@ -246,6 +277,10 @@ class ScopeGraph:
     def originals(self, scope: str, filter: str) -> frozenset[str]:
         """Filters of all topics under which something may have been published that matches a filter in a scope, over
         whatever links it has come; perhaps of some more, and `#` if there are too many."""
+        return frozenset(called for _, called in self.called_before(scope, filter))
+
+    def called_before(self, scope: str, filter: str) -> frozenset[tuple[str, str]]:
+        """The same, each with the scope where it is called so."""
         found = {(scope, filter)}
         waiting = [(scope, filter)]
         for here, called in waiting:
@@ -256,8 +291,8 @@ class ScopeGraph:
                         found.add((link.source, before))
                         waiting.append((link.source, before))
             if len(waiting) > ORIGINALS:
-                return frozenset("#")
-        return frozenset(called for _, called in waiting)
+                return frozenset((name, "#") for name in {name for name, _ in found} | set(self.scopes))
+        return frozenset(waiting)
 
     def place(self, scope: str, held: Iterable[str]) -> Role | str:
         """The same, where whoever stays in a scope publishes and receives there."""

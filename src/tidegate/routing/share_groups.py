@@ -103,6 +103,10 @@ class Shares(Generic[S, O]):
         """The group of this name over this filter, if it has members."""
         return self._groups.get((group, filter))
 
+    def over(self, filter: str) -> list[Group[S, O]]:
+        """The groups over exactly this filter."""
+        return [group for group, _ in self._trie.over(filter)]
+
     def match(self, levels: Sequence[str]) -> list[Group[S, O]]:
         """The groups of which one member each should get a message on this topic."""
         return [group for group, _ in self._trie.match(levels)]

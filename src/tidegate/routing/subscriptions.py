@@ -161,6 +161,20 @@ class Subscriptions(Generic[S, O]):
             self._prune(trail)
         return removed
 
+    def over(self, filter: str) -> list[tuple[S, O]]:
+        """The subscriptions of exactly this filter."""
+        if "+" not in filter and "#" not in filter:
+            return list(self._exact.get(filter) or ())
+        path = filter.split("/")
+        many = path[-1] == "#"
+        if many:
+            path.pop()
+        trail = self._trail(filter, path)
+        if trail is None:
+            return []
+        node = trail[-1][1]
+        return list((node.rest if many else node.here) or ())
+
     def match(self, levels: Sequence[str]) -> list[tuple[S, O]]:
         """Every subscription that matches the topic; a subscriber appears once for each of its filters."""
         # hot: one lookup for the whole topic, then per visited node one loop over the tail and one lookup

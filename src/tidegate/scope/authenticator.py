@@ -16,7 +16,7 @@ from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 
 if TYPE_CHECKING:
-    from tidegate.scope.node_links import Peer
+    from tidegate.scope.link_greeting import Peer
 
 ANONYMOUS = "anonymous"
 """The principal of whoever is nobody in particular."""

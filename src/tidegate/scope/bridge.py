@@ -26,7 +26,8 @@ from tidegate.policy import Subject
 from tidegate.policy.scopes import Broker, NodeLink, ScopeLink
 from tidegate.scope.exports import without_floor
 from tidegate.scope.imports import NOT_SHARED
-from tidegate.scope.node_links import BRIDGED, KEEP_ALIVE, LinkEnd, NodeLinks, Peer
+from tidegate.scope.link_greeting import Peer
+from tidegate.scope.node_links import BRIDGED, KEEP_ALIVE, LinkEnd, NodeLinks
 from tidegate.session import NEVER, BrokerLinkEnd, Connection, LinkSession, Message, NodeLinkEnd, Session
 from tidegate.session.broker_publishing import BrokerPublishing
 from tidegate.session.context import NO_OPTIONS, MessageOptions

@@ -18,7 +18,7 @@ from tidegate.policy.demands import REQUIRE, read_demand, unknown_name
 from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
-from tidegate.scope.node_links import GREETING, VERSION, Greeting
+from tidegate.scope.link_greeting import GREETING, VERSION, Greeting
 from tidegate.scope.rbac_member import Member
 from tidegate.scope.standby_connections import standby_of
 from tidegate.session import NEVER, Connection, Hold, Host, Link, Phase, Session, Subject

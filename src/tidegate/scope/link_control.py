@@ -7,13 +7,14 @@
   is gone at the other side.
 - Rules of publishers, who knows a certificate, which nodes are in a group: see `spreading_rules`,
   `certificate_requests` and `neighbourhood`.
+- What is subscribed to on either side: see `spreading_subscriptions`.
 - Questions and answers: see `link_questions`.
 - Which connection carries: see `standby_connections`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -25,7 +26,9 @@ from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
 from tidegate.scope.neighbourhood import STATE
 from tidegate.scope.spreading_rules import RULES
+from tidegate.scope.spreading_subscriptions import WANTED
 from tidegate.session import Context, Message
+from tidegate.topics import matches
 from tidegate.wire import V5, Publish, encode
 
 if TYPE_CHECKING:
@@ -177,6 +180,8 @@ class LinkControl:
                 self.end.site.unfinished.append(self._forgotten(repeated).__next__)
         elif topic == RULES:
             self.links.spreading.take(self.end, payload)
+        elif topic == WANTED:
+            self.links.subscriptions.take(self.end, payload)
         elif topic == STATE:
             self.links.neighbourhood.take(self.end, payload)
         elif topic in CERTIFICATES:
@@ -215,6 +220,22 @@ class LinkControl:
             self._repeated_bytes += len(topic) + _ENTRY
             if self._repeated_bytes > REPEATED:  # it never comes to an end: nothing is dropped then
                 self._repeated, self._repeated_bytes = None, 0
+
+    def forget_retained(self, gone: Iterable[str], wanted: Collection[str]) -> None:
+        """These filters are not wanted of the other side any more: what it retains of them is not told from now on."""
+        self.end.site.unfinished.append(self._unwanted(tuple(gone), wanted).__next__)
+
+    def _unwanted(self, gone: tuple[str, ...], wanted: Collection[str]) -> Iterator[bool]:
+        scope, far = self.end.scope, self.end.far
+        for filter in gone:
+            for number, (topic, message) in enumerate(list(scope.retained.matching(filter)), 1):
+                path = scope.gate.attributes.context(message).path
+                if path and path[-1] == far and not any(matches(each, topic) for each in wanted):
+                    scope.retained.drop(topic)
+                    self.end.plans.gone(message)
+                if number % PIECE == 0:
+                    yield True
+        yield False
 
     def _forgotten(self, repeated: set[str]) -> Iterator[bool]:
         """Lets go of retained messages that came over this link and are not there any more, a piece at a time."""

@@ -322,7 +322,8 @@ class Monitoring:
         tally = self.states.tallies[attachment.id]
         tally.seen += 1
         foreign = attachment.id in self._foreign
-        begun = self._stopwatch() if foreign else 0.0
+        timed = foreign or bool(self._roots.get(attachment.id))  # what conditions cost is for the content to say
+        begun = self._stopwatch() if timed else 0.0
         try:
             state, outputs = attachment.monitor.step(instance.state, event)
         except MonitorFailed as error:
@@ -331,8 +332,11 @@ class Monitoring:
             self.scope.report(crossing.action, crossing.link, message.topic, why, message.context)
             return None
         finally:
-            if foreign:
-                tally.spent += self._stopwatch() - begun
+            if timed:
+                spent = self._stopwatch() - begun
+                self.site.effort += int(spent * 1e6)
+                if foreign:
+                    tally.spent += spent
         sources: Sources = instance.sources
         if attachment.monitor.remembers and (sources or state != instance.state):
             sources = self._remembered(instance, state, message, crossing)
@@ -392,8 +396,9 @@ class Monitoring:
             why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
-        limits = self.site.limits
-        if output.topic != shown.topic and (excess := limits.excess(output.topic)):
+        limits, topic = self.site.limits, output.topic
+        renamed = topic != shown.topic
+        if renamed and len(topic) > limits.short_topic and (excess := limits.excess(topic)):
             why = crossing.suppress(attachment, f"puts out a topic of {excess}")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
@@ -412,7 +417,7 @@ class Monitoring:
             self._excessive(attachment, output.topic, shown, crossing)
             return None
         rewritten = output.payload is not shown.payload
-        changed = rewritten or (output.topic, output.qos, output.retain) != (shown.topic, shown.qos, shown.retain)
+        changed = renamed or rewritten or output.qos != shown.qos or output.retain != shown.retain
         data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing, rewritten, changed)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)

@@ -9,9 +9,8 @@ Who the other node is has been found out before: by its certificate, which both 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -24,18 +23,21 @@ from tidegate.policy.domains import Domains
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
-from tidegate.policy.scopes import NodeLink, Overflow, ScopeLink
+from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
 from tidegate.scope.link_control import ROOM as TOLD
+from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, GREETING, Greeting, Peer, takes_bundles
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.neighbourhood import Neighbourhood
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
+from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscriptions, WantedHere, WantedThere
+from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
 from tidegate.scope.travelled_capabilities import TravelledCapabilities
 from tidegate.session import (
     NEVER,
@@ -50,7 +52,6 @@ from tidegate.session import (
 )
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
-from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.session.usage import name_weight
 from tidegate.wire import (
     NONE,
@@ -77,53 +78,6 @@ if TYPE_CHECKING:
 
 BRIDGED: Final = "bridge"
 """In the store, by link: the filters that its foreign broker has been asked for, one per line."""
-GREETING: Final = "tidegate-link"
-"""The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
-VERSION: Final = "1"
-BUNDLES: Final = "tidegate-link-bundles"
-BUNDLES_VERSION: Final = "1"
-"""And another one of a node that takes several QoS 0 messages in one envelope."""
-_NODE: Final = re.compile("[0-9a-f]{16}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """The node at the other end of a connection, as its certificate proves it, and how well the connection is
-    protected."""
-
-    subject: str  # of its certificate, RFC 4514
-    name: str  # the common name there; empty: it has none, or several
-    certificate: bytes | None = None  # DER
-    address: str = ""
-    listener: str = ""
-    level: str = "plain"
-    facts: tuple[str, ...] = ()
-    tls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
-    """What a node says of itself when a link opens."""
-
-    link: str  # `from->to` as it names it: from its scope to the other's
-    node: str  # its id
-    domain: str
-
-    @property
-    def text(self) -> str:
-        return f"{VERSION} {self.link} {self.node} {self.domain}"
-
-    @classmethod
-    def read(cls, pairs: tuple[tuple[str, str], ...]) -> Greeting | None:
-        """From user properties; None if there is none that is understood."""
-        for name, value in pairs:
-            if name == GREETING:
-                match value.split(" "):
-                    case [version, link, node, domain] if version == VERSION and _NODE.fullmatch(node):
-                        return cls(link=link, node=node, domain=domain)
-        return None
-
-
 TWIN: Final = "the other node has the id of this one; was its data folder copied?"
 OVERFLOW: Final = Deny(step=Step.READ, rule="overflow", error="the queue of the link is full")
 PRINCIPAL: Final = "link:"
@@ -160,6 +114,8 @@ class LinkEnd:
         """What crossed when its connection was opened."""
         self.terms = NONE
         """What the other node has said of itself when the connection was opened."""
+        self.wanted_there = WantedThere(self)
+        self.wanted_here = WantedHere(self)
         self.standbys: dict[str, StandbyEnd] = {}
         """The connections that are open beside the one that carries, by name."""
         self.carried_by = ""  # the name of the one that carries, if that was a standby
@@ -262,12 +218,15 @@ class LinkEnd:
         self.plans.renew()
         self.scope.path.monitoring.states.attach(session)
 
-    def route(self) -> None:
-        """What crosses is routed to it; what does not any more is not."""
+    def route(self, *, replay: bool = True) -> None:
+        """What crosses is routed to it; what does not any more is not. With `replay`, what is retained crosses, too."""
         session, subscribing = self.session, self.scope.subscribing
-        wanted = (
-            {} if self.link.out is None else {share.here + share.filter: share.qos for share in self.link.out.shares}
-        )
+        out = self.link.out
+        if self.link.forward is Forward.SUBSCRIPTIONS:
+            self.wanted_there.arrange(out)
+            wanted = {filter: want.qos for filter, want in self.wanted_there.here.items()}
+        else:
+            wanted = {} if out is None else {share.here + share.filter: share.qos for share in out.shares}
         if session.subscriptions is None:
             session.subscriptions = {}
         for filter in [filter for filter in session.subscriptions if filter not in wanted]:
@@ -279,8 +238,18 @@ class LinkEnd:
             if known is None or known.qos != qos:
                 subscription = Subscription(filter=filter, qos=qos, retain_as_published=True)
                 granted.append(subscribing.add(session, subscription))
-        if session.connection is not None and granted:
+        if session.connection is not None and granted and replay:
             self.scope.retained.replay(session, session.connection, granted)
+
+    def told_what_is_wanted(self) -> None:
+        """The other side has told everything that it wants: what of that is retained goes there."""
+        self.route(replay=False)
+        if self.session.connection is not None:
+            self._carry_retained(self.session.connection)
+
+    def _carry_retained(self, connection: Connection) -> None:
+        granted = list((self.session.subscriptions or {}).values())
+        self.scope.retained.replay(self.session, connection, granted, then=self.control.retained_sent)
 
     # -- a connection --------------------------------------------------------------------------------------------
 
@@ -364,6 +333,7 @@ class LinkEnd:
         self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
+        self.wanted_here.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
         if greeting is not None:
             self.links.owners.foreign.found(self.link.far, greeting.node)
@@ -372,7 +342,7 @@ class LinkEnd:
         publishing = self.publishing(connection, self.plans)
         connection.publishes_with(publishing, publishing.read_ahead)
         window = terms.receive_maximum or 65535
-        session.bundling = _takes_bundles(terms)
+        session.bundling = takes_bundles(terms)
         session.attach(
             connection,
             version=self.version,
@@ -402,8 +372,10 @@ class LinkEnd:
             self.links.certificates.opened(self)
             self.links.neighbourhood.opened(self)
             session.pump()
-            granted = list((session.subscriptions or {}).values())
-            self.scope.retained.replay(session, connection, granted, then=self.control.retained_sent)
+            if self.link.forward is Forward.SUBSCRIPTIONS:
+                self.control.tell(WANTED, ASK)
+            else:
+                self._carry_retained(connection)
 
     # -- session.Lifetime ----------------------------------------------------------------------------------------
 
@@ -414,6 +386,7 @@ class LinkEnd:
             return
         session.detach()
         self.control.questions.ended()
+        self.wanted_here.opened()
         self.scope.credential_expiry.left(session)
         self.peer = None
         self.scope.connected -= 1
@@ -441,6 +414,7 @@ class LinkEnd:
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
         self.control.ended()
+        self.wanted_there.end()
 
 
 class NodeLinks:
@@ -453,7 +427,7 @@ class NodeLinks:
         publishers: Publishers,
         bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
     ) -> None:
-        """`bridge` makes the end of a link to a foreign broker."""
+        """`bridge` makes the end of a link to a foreign broker, or to a node that is not trusted."""
         self._scopes = scopes
         self._bridge = bridge
         self.bridged: dict[str, frozenset[str]] = {}
@@ -462,6 +436,7 @@ class NodeLinks:
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
         self.certificates = CertificateRequests(publishers.site, self)
+        self.subscriptions = SpreadingSubscriptions(scopes, self)
         self.neighbourhood = Neighbourhood(publishers.site, self)
         self._neighbours: dict[str, frozenset[str]] = {}
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
@@ -475,8 +450,8 @@ class NodeLinks:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = rules.space.joined
         links = {link.name: link for link in rules.space.remote}
-        kinds = {name: end.link.broker is None for name, end in self.ends.items()}
-        for name in [name for name in kinds if name not in links or (links[name].broker is None) is not kinds[name]]:
+        kinds = {name: end.link.kind for name, end in self.ends.items()}
+        for name in [name for name in kinds if name not in links or links[name].kind != kinds[name]]:
             end = self.ends.pop(name)
             owed = end.owed
             end.end()
@@ -488,7 +463,7 @@ class NodeLinks:
                 end = known
                 end.configure(link)
             else:
-                make = LinkEnd if link.broker is None else self._bridge
+                make = self._bridge if link.reads else LinkEnd
                 end = self.ends[name] = make(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
@@ -498,6 +473,8 @@ class NodeLinks:
         for scope in self._scopes.values():
             scope.node_links = self
         self.certificates.review()
+        if self.subscriptions.active:
+            self.subscriptions.rearranged()
         if self._begun:
             self.neighbourhood.changed()
         for changed in self.on_change:
@@ -507,6 +484,7 @@ class NodeLinks:
         """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
+        self._restore_wanted(records.get(WANTED_ROOM, {}))
         for name, filters in records.get(BRIDGED, {}).items():
             self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
         self._begun = True
@@ -565,6 +543,19 @@ class NodeLinks:
             else:  # the link is gone
                 next(iter(self._scopes.values())).site.store.keep(TOLD, name, None)
 
+    def _restore_wanted(self, records: Mapping[str, bytes]) -> None:
+        """What the other sides wanted, as the store kept it."""
+        for name, data in records.items():
+            link, filter = orjson.loads(name)
+            end = self.ends.get(link)
+            if end is not None and end.link.forward is Forward.SUBSCRIPTIONS:
+                end.wanted_there.restore(filter, data)
+            else:
+                next(iter(self._scopes.values())).site.store.keep(WANTED_ROOM, name, None)
+        for end in self.ends.values():
+            if end.link.forward is Forward.SUBSCRIPTIONS:
+                end.route()
+
     def restore(self, record: StoredSession) -> None:
         """A session as the store kept it; that of a link which is gone ends."""
         end = self.ends.get(record.client)
@@ -577,12 +568,6 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
-
-
-def _takes_bundles(terms: Properties) -> bool:
-    """Whether the other node takes several QoS 0 messages in one envelope."""
-    room = terms.maximum_packet_size
-    return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
 
 
 def spoken_for(name: str, domains: Domains) -> frozenset[str]:

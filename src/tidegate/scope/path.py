@@ -14,9 +14,8 @@ Out, for each target link y->z, at the moment of sending:
                that was queued or retained (`permits`); their order is in `gate.stages`
 11. monitor    `leave`: the monitors of y->z turn the delivery into a sequence of deliveries
 
-Every message takes this path: PUBLISH, wills, services, `POST /data`, what monitors and timers emit, what comes over a
-link, what the pipeline publishes. The fast lanes of a connection follow a plan in which all steps have been decided.
-Nothing else seals, writes to the journal, or runs a monitor.
+Every message takes this path, wherever it comes from. The fast lanes of a connection follow a plan in which all steps
+have been decided. Nothing else seals, writes to the journal, or runs a monitor.
 
 A QoS 2 message is published when it is released: `accept` decides step 1 at PUBLISH, so that PUBREC can say no;
 `release` takes steps 1 to 5 at PUBREL, and `deliver_released` the others, when the journal is safe. Until then the
@@ -28,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, passed, undecided
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, passed
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
@@ -36,6 +35,7 @@ from tidegate.policy.control_topics import KEYS
 from tidegate.scope.delivered_once import Seen, first
 from tidegate.scope.large_fanout import PIECE, LargeFanout
 from tidegate.scope.monitors import Emission, Made, Monitoring
+from tidegate.scope.priced_conditions import asked
 from tidegate.scope.protection import Keyring, Protector
 from tidegate.scope.subscribing import matching
 from tidegate.scope.traversal import Traversal, crossed
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 Events = tuple[tuple[Plan, Message], ...]  # messages on their way, each with the plan it follows
-
 NO_ROOM: Final = Deny(step=Step.JOURNAL, rule="storage", reason=Reason.QUOTA_EXCEEDED)
 """Nothing can be made safe at the moment: the publisher sends it again later."""
 
@@ -56,7 +55,7 @@ class Path:
     """The eleven steps of one scope."""
 
     def __init__(self, scope: Scope, keyring: Keyring | None, stopwatch: Callable[[], float]) -> None:
-        self.scope, self.site = scope, scope.site
+        self.scope, self.site, self._stopwatch = scope, scope.site, stopwatch
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
         self.egress = self._egress(stopwatch)
@@ -187,14 +186,11 @@ class Path:
     def write(self, plan: Plan, message: Message, link: Link) -> Deny | None:
         """Step 1: why it must not be written, which is audited."""
         why = plan.refusal
-        if why is None:
-            if plan.control:
-                why = undecided(plan.admission, message)
-                if why is None and message.topic not in KEYS:
-                    why = self.scope.publishers.take(message)
-            elif plan.admission:
-                # semantics, *Time*: a denied retained publish neither sets nor clears
-                why = undecided(plan.admission, message)
+        if why is None and plan.admission:
+            # semantics, *Time*: a denied retained publish neither sets nor clears
+            why = asked(plan.admission, message, self.site, self._stopwatch)
+        if why is None and plan.control and message.topic not in KEYS:
+            why = self.scope.publishers.take(message)
         if why is not None:
             self.scope.report("write", link, message.topic, why, message.context, message)
         return why
@@ -338,8 +334,7 @@ class Path:
         if len(busy := plan.busy) == 1 and plan.idle:
             exit, other = busy[0]
             message.link = exit.link.type  # nobody sees it who would have to know another
-            reached: int = exit.scope.path.egress.hand_out(other, message, source)
-            return reached
+            return exit.scope.path.egress.hand_out(other, message, source)  # type: ignore[no-any-return]
         seen: Seen | None = set() if plan.twice else None
         reached = self.egress.hand_out(plan, message, source, seen)
         for exit, other in busy:
@@ -406,20 +401,21 @@ class Egress:
                 if grant.no_local:
                     continue
                 grant = grant.own or grant
-            session.deliver(
-                message,
-                qos if qos < grant.qos else grant.qos,
-                retain and grant.retain_as_published,
-                grant.ids,
-            )
+            most = grant.qos
+            session.deliver(message, qos if qos < most else most, retain and grant.retain_as_published, grant.ids)
         reached = len(plan.targets) + plan.unwanted
-        begun = self._stopwatch() if plan.conditional else 0.0
+        return reached if plan.certain else reached + self._hand_out_rest(plan, message, source, seen)
+
+    def _hand_out_rest(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None) -> int:
+        """The same for those who are decided with each message, who are decided later, share, or only listen."""
+        qos, retain, reached = message.qos, message.retain, 0
+        begun, several = self._stopwatch() if plan.conditional else 0.0, len(plan.conditional) > 1
         postponed: list[Grant] = []
         for ways in plan.conditional:
             session = ways[0].session
             if seen is not None and (session, message.output) in seen:
                 continue
-            if not session.leaving and (postponed or self._stopwatch() - begun > PIECE):
+            if several and not session.leaving and (postponed or self._stopwatch() - begun > PIECE):
                 postponed.append(combine([way.grant for way in ways if way.grant is not None]))
                 if seen is not None:
                     seen.add((session, message.output))
@@ -444,10 +440,11 @@ class Egress:
                 self.scope.delivered(session, message)
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
         if plan.conditional:
-            spent = self._stopwatch() - begun  # whoever publishes pays for what it is asked, also later
-            share = len(plan.conditional) / (len(plan.conditional) - len(postponed) or 1)
-            self.site.effort += int(spent * share * 1e6)
-        postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
+            spent = (self._stopwatch() - begun) * 1e6  # whoever publishes pays for what it is asked, also later
+            decided = len(plan.conditional) - len(postponed)
+            self.site.effort += int(spent * len(plan.conditional) / decided if postponed and decided else spent)
+        if plan.postponed:
+            postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
         if postponed:
             reached += self._large_fanout.postpone(postponed, message, source)
         for weak, ways in plan.deferred:

@@ -65,7 +65,7 @@ class StandbyEnd(LinkEnd):
         return replace(said, properties=replace(said.properties, user_properties=pairs))
 
     def _resume(self, connection: Connection) -> None:
-        """It is open. Nothing waits for it."""
+        """It is open. Nothing waits for it, and nothing is told: the connection that carries does that."""
         if self.session.connection is connection:
             self.main.standbys[self.name] = self
 

@@ -304,6 +304,8 @@ class Subscribing:
 
     def _hold(self, grant: Grant, held: bool) -> None:
         """Puts a subscription to sleep, or wakes it; how many of a session sleep is counted, not looked for."""
+        if held is not grant.held:
+            self._spread(share(grant.filter)[1])
         grant.session.held += held - grant.held
         grant.held = held
 
@@ -436,6 +438,7 @@ class Subscribing:
         A filter with wildcards may have to look at all of them. Many in one turn (one client with thousands of
         filters, or thousands of clients that come back) forget them all at once instead.
         """
+        self._spread(filter)
         if "+" in filter or "#" in filter:
             if self._touched_at != self.site.now:
                 self._touched_at = self.site.now
@@ -451,6 +454,12 @@ class Subscribing:
         # whoever publishes next compiles these plans again: whoever made that necessary pays for large ones
         self.site.effort += max(0, self.scope.gate.cache.touch(filter) - SMALL_PLANS) * TARGET
         self.scope.sweep()
+
+    def _spread(self, filter: str) -> None:
+        """Other nodes that forward only what is subscribed to have to know."""
+        links = self.scope.node_links
+        if links is not None and links.subscriptions.active:
+            links.subscriptions.changed(self.scope.name, filter)
 
     def restore(self, session: Session, subscription: Subscription, identifier: int | None, terms: Terms) -> None:
         try:

@@ -13,7 +13,7 @@ from math import ceil
 
 from tidegate.session.carried_proof import without_proof
 from tidegate.session.message import Message
-from tidegate.wire import V5, encode_publish_parts
+from tidegate.wire import NONE, V5, encode_publish_parts
 
 FORMS = 8  # kept per message: each holds the payload again, and a retained message lives long
 EXACT = 1e-3  # seconds: more than adding and subtracting a clock is off by, so that 100 s are never sent as 101
@@ -83,7 +83,9 @@ def _encode(
     message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int
 ) -> Parts:
     topic = b"" if alias < 0 else message.topic.encode()
-    properties = without_proof(message.properties)
+    properties = message.properties
+    if properties is not NONE:
+        properties = without_proof(properties)
     if version == V5 and (alias or ids or message.expires is not None):
         left = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         properties = replace(

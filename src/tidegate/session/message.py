@@ -134,6 +134,7 @@ class Message:
         self, number: int, topic: str, payload: bytes, qos: int, retain: bool, context: bytes, link: str
     ) -> Message:
         """What a monitor made of it, under the number that says of what: see `numbered`."""
+        properties = self.properties
         return Message(
             topic,
             payload,
@@ -144,7 +145,7 @@ class Message:
             self.number,
             context,
             link,
-            without_proof(self.properties),
+            NONE if properties is NONE else without_proof(properties),  # hot: most have none
             self.expires,
             number,
         )

@@ -32,6 +32,7 @@ from tidegate.session.packet_costs import (
     price,
 )
 from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
+from tidegate.session.priced_decode import priced
 from tidegate.session.reencoding import cross
 from tidegate.session.session import Session
 from tidegate.wire import (
@@ -54,7 +55,7 @@ from tidegate.wire import (
     Type,
     Unsuback,
     Unsubscribe,
-    decode,
+    announced,
     frame,
     level,
 )
@@ -205,13 +206,13 @@ class Reader:
             self.need = 0
         # as much as this turn has room for is read; the rest is kept, and whoever sent it pays
         connection = self.connection
-        before, payer = site.effort, self.payer
+        before, payer, opened = site.effort, self.payer, connection.phase is OPEN
         try:
             try:
                 if self.work is not None and not self._work_on():
                     used = 0
                 else:
-                    used = self._read(data) if connection.phase is OPEN else self._read_handshake(data)
+                    used = self._read(data) if opened else self._read_handshake(data)
             except PacketError as error:
                 connection.fail(error)
                 return
@@ -221,7 +222,7 @@ class Reader:
         else:
             if used < len(data) and connection.phase is not CLOSED:
                 self.unread = data[used:] if used else data
-            if self.held or connection.phase is not OPEN:
+            if not opened:
                 self._count_held()
         finally:
             payer.credit = credit = payer.credit + before - site.effort
@@ -280,11 +281,12 @@ class Reader:
             room = share = max(room, site.effort + TURN)
         elif site.waiting.heap:
             share = -1
-        twice = share if self.payer.until > site.heavy_after else min(AMPLE, site.effort + LONG)
-        acknowledgements = counted = 0
-        pos, publishes = (0, 0) if self.ahead is None else self.ahead(data, share)
-        if publishing.stalled or connection.phase is not OPEN:
-            return pos  # what was taken ahead has led to that
+        begun = site.effort
+        pos = publishes = acknowledgements = counted = 0
+        if self.ahead is not None:
+            pos, publishes = self.ahead(data, share)
+            if publishing.stalled or connection.phase is not OPEN:
+                return pos  # what was taken ahead has led to that
         fast: tuple[Session, ...] | None = None
         last = end - 1 if end - pos <= STRETCH else pos + STRETCH  # a frame that begins before it may be read
         while True:
@@ -301,7 +303,7 @@ class Reader:
                     else:
                         whole = frame(data, pos, limit)
                         if whole is None:
-                            self.need = self._announced(data, pos) - pos
+                            self.need = announced(data, pos) - pos
                             break
                         _, start, stop = whole
                         length = stop - start
@@ -346,7 +348,7 @@ class Reader:
                         pos = stop
                         continue
                 elif length == 2 and (handler := quick.get(first)) is not None:
-                    if first == PUBREL and site.effort > twice:
+                    if first == PUBREL and site.effort > share and self._exceeds(share, begun):
                         self._wait()
                         break
                     acknowledgements += 1
@@ -370,7 +372,7 @@ class Reader:
                         and (pid := data[after] << 8 | data[after + 1])
                         and not (v5 and data[body - 1])
                     ):
-                        if site.effort > (share if first == 0x32 else twice):
+                        if site.effort > share and (first == 0x32 or self._exceeds(share, begun)):
                             publishes -= 1
                             self._wait()
                             break
@@ -419,7 +421,7 @@ class Reader:
                     quick_price = (publishes - counted) * (QUICK + len(fast or ()) // 8)
                     site.effort += quick_price + ACKNOWLEDGED * acknowledgements
                     counted, acknowledgements = publishes, 0
-                    if site.effort <= (room if first == 0x30 else twice):
+                    if (site.effort <= room) if first == 0x30 else not self._exceeds(share, begun):
                         last = min(end - 1, pos + STRETCH)
                         continue
                     self._wait()
@@ -437,6 +439,11 @@ class Reader:
         return pos
 
     # -- put off -----------------------------------------------------------------------------------------------
+
+    def _exceeds(self, share: int, begun: int) -> bool:
+        """Whether this turn has no room for QoS 2, of which light clients may send more; `begun`: before this read."""
+        site = self.site
+        return site.effort > (share if self.payer.until > site.heavy_after else min(AMPLE, begun + LONG))
 
     def _affords(self, kind: int, length: int) -> bool:
         """Whether this turn has room for a packet; its price is counted. Else its sender has to wait."""
@@ -501,16 +508,6 @@ class Reader:
             self._wait(until)
         return False
 
-    def _announced(self, data: bytes, pos: int) -> int:
-        """Where the frame at `pos` will end, as far as its header says; the header is valid or incomplete."""
-        length = shift = 0
-        for index in range(pos + 1, min(pos + 5, len(data))):
-            length |= (data[index] & 0x7F) << shift
-            if data[index] < 128:
-                return index + 1 + length
-            shift += 7
-        return len(data) + 1
-
     # -- the handshake -----------------------------------------------------------------------------------------
 
     def _read_handshake(self, data: bytes) -> int:
@@ -526,7 +523,7 @@ class Reader:
                 connection.version = V5  # so that it is refused in its own words even if it cannot be decoded
             whole = frame(data, pos, self.max_packet if connection.phase is Phase.WAITING else self.max_connect)
             if whole is None:
-                self.need = self._announced(data, pos) - pos
+                self.need = announced(data, pos) - pos
                 return pos
             first, start, stop = whole
             if connection.phase is Phase.WAITING and first >> 4 not in (Type.AUTH, Type.DISCONNECT):
@@ -537,7 +534,7 @@ class Reader:
                 raise ProtocolError("AUTH larger than this listener allows", Reason.PACKET_TOO_LARGE)
             if not self._affords(first >> 4, stop - start):
                 return pos
-            packet = decode(first, data[start:stop], connection.version)
+            packet = priced(self.site, first, data[start:stop], connection.version)
             pos = stop
             if isinstance(packet, Connect):
                 if connection.phase is not Phase.NEW:
@@ -566,7 +563,7 @@ class Reader:
         session = connection.session
         if connection.old and first in REPEATED_31:
             first &= ~0x08
-        packet = decode(first, body, connection.version)
+        packet = priced(self.site, first, body, connection.version)
         match packet:
             case Publish():
                 self.publishing.publish(packet)

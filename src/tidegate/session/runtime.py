@@ -68,9 +68,13 @@ class Limits:
     tell_no_subscribers: bool = True  # PUBACK says 0x10 if a message has reached nobody
     unreleased_time: float = 300.0  # seconds in which a client that is connected releases a QoS 2 message
     free_bytes: int = field(init=False, default=FREE)
+    short_topic: int = field(
+        init=False, default=0
+    )  # characters: a topic that is not longer has not too much of anything
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "free_bytes", min(FREE, self.queue_bytes))
+        object.__setattr__(self, "short_topic", min(self.topic_levels - 1, self.topic_length // 4))
 
     def excess(self, topic: str) -> str:
         """What a topic or filter has too much of; empty if it is as long as is allowed."""
@@ -170,7 +174,7 @@ class Site:
         self.counters = Counters()
         self.accounts = Accounts()
         self.dirty: list[Session] = []
-        self.gathered: list[Callable[[], None]] = []  # before the next flush: puts what was gathered for a link into it
+        self.gathered: list[Callable[[], None]] = []  # at the end of this turn: what was gathered for links may leave
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
         self.closing = False  # the node is about to stop: wills wait for its next start
@@ -251,10 +255,6 @@ class Site:
 
     def flush(self) -> None:
         """Writes what sessions have to send, each socket once."""
-        if self.gathered:
-            gathered, self.gathered = self.gathered, []
-            for put in gathered:
-                put()
         dirty = self.dirty
         counters = self.counters
         counters.bytes_received += self.read
@@ -293,4 +293,8 @@ class Site:
     def close(self) -> None:
         """Ends the turn."""
         self.opened = False
+        if self.gathered:
+            gathered, self.gathered = self.gathered, []
+            for put in gathered:
+                put()
         self.flush()

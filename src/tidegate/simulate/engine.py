@@ -27,7 +27,7 @@ from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.scope.scopes import Realm
 from tidegate.session import Connection, Limits, Origin, Session, Site, Subject, Volatile
 from tidegate.simulate.configured import configured

@@ -29,7 +29,7 @@ from tidegate.wire.packets import (
     Unsubscribe,
     Will,
 )
-from tidegate.wire.primitives import encode_varint, frame
+from tidegate.wire.primitives import announced, encode_varint, frame
 from tidegate.wire.properties import NONE, Properties, decode_properties, encode_properties
 from tidegate.wire.reasons import V5, V311, Reason, Type
 
@@ -58,6 +58,7 @@ __all__ = [
     "Unsuback",
     "Unsubscribe",
     "Will",
+    "announced",
     "decode",
     "decode_properties",
     "encode",

@@ -50,6 +50,17 @@ def frame(data: bytes, pos: int, limit: int) -> tuple[int, int, int] | None:
     return data[pos], start, end
 
 
+def announced(data: bytes, pos: int) -> int:
+    """Where the frame at `pos` will end, as far as its header says; the header is valid or incomplete."""
+    length = shift = 0
+    for index in range(pos + 1, min(pos + 5, len(data))):
+        length |= (data[index] & 0x7F) << shift
+        if data[index] < 128:
+            return index + 1 + length
+        shift += 7
+    return len(data) + 1
+
+
 def _long_length(data: bytes, pos: int, have: int) -> tuple[int, int] | None:
     """Remaining lengths of three and four bytes; None while bytes are missing."""
     size = 0

@@ -27,7 +27,7 @@ from tidegate.policy import ALL, Demand, View
 from tidegate.policy.demands import read_demand
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
 from tidegate.scope.authenticator import Answer
-from tidegate.scope.node_links import Peer
+from tidegate.scope.link_greeting import Peer
 from tidegate.session import (
     NO_OPTIONS,
     NO_TERMS,
