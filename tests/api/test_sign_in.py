@@ -197,6 +197,7 @@ async def test_a_session_ends_by_age(site: Site, monkeypatch: pytest.MonkeyPatch
         ({}, 200),
         ({"Host": "node.example"}, 200),
         ({"Host": "node.example:8080", "Origin": "http://node.example:8080"}, 200),
+        ({"Host": "node.example", "Origin": "https://node.example"}, 200),
         ({"Host": "localhost"}, 200),
         ({"Host": "evil.example"}, 403),
         ({"Host": "node.example.evil.example"}, 403),

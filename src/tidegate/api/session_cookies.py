@@ -48,8 +48,8 @@ class SessionCookies:
         if request.method in _SAFE:
             return
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-        scheme = "https" if self._secure else "http"
-        foreign = origin is not None and origin.lower() != f"{scheme}://{host.lower()}"
+        schemes = ("https",) if self._secure else ("http", "https")  # a proxy on this machine may have the certificate
+        foreign = origin is not None and origin.lower() not in [f"{each}://{host.lower()}" for each in schemes]
         if foreign or site in ("cross-site", "same-site"):
             raise Problem(Kind.FORBIDDEN, "a page of another origin has sent this", "do it from a page of this node")
 
