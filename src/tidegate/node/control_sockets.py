@@ -74,7 +74,8 @@ class ControlSockets:
             else:
                 token = administration.tokens.check(credential)
         except Problem as problem:
-            raise Problem(str(problem), problem="unauthenticated") from None
+            text, _, _ = str(problem).partition("; ")  # whoever has asked is told by the HTTP process what to do
+            raise Problem(text, problem="unauthenticated") from None
         by = token.get("by") or f"token:{token['id']}"
         return Caller(role=Role(token["role"]), by=by, user=token["user"], identity=token["identity"])
 
