@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure this
 RESULTS = Path("bench/results")
 ENOUGH_ROUNDS = 5
 NO_PLOT = "No plot: matplotlib is not installed (pip install 'tidegate\\[bench]')."
+BRIEF_SECONDS = 0.6
 WIDE = 150  # columns of the table where no terminal says how many there are
 BEGINNING = "Only this work, or those that begin so; can be repeated."
 
@@ -55,6 +56,9 @@ Rounds = Annotated[int, typer.Option(help="Rounds per work; the median counts.",
 EveryRound = Annotated[int, typer.Option(help="Rounds of everything; the median counts.", min=1)]
 Duration = Annotated[float, typer.Option(help="Seconds measured per round.", min=0.2)]
 Quick = Annotated[bool, typer.Option("--quick", help="One short round, to see that it works.")]
+Brief = Annotated[
+    bool, typer.Option("--brief", help="About four minutes: short rounds of what decides, under a name of its own.")
+]
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")]
 Json = Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")]
@@ -75,6 +79,7 @@ def broker(
     rounds: Rounds = ENOUGH_ROUNDS,
     duration: Duration = 3.0,
     quick: Quick = False,
+    brief: Brief = False,
     protocol: Annotated[Protocol, typer.Option(help="MQTT version that the load speaks.")] = Protocol.V311,
     reference: Annotated[PeerName, typer.Option(help="What is compared with.")] = PeerName.MOSQUITTO,
     subject: Annotated[PeerName, typer.Option(help="What is measured.")] = PeerName.TIDEGATE,
@@ -93,11 +98,12 @@ def broker(
     [dim]tidegate bench broker --work qos0-100 --quick[/dim]
     """
     from bench.broker import report
-    from bench.broker.works import chosen
+    from bench.broker.works import BRIEF, chosen
     from bench.harness.servers import Peer
 
+    duration = min(duration, BRIEF_SECONDS) if brief else duration
     with _failing():
-        works = chosen([profile] if profile else work or [])
+        works = chosen([profile] if profile else work or (BRIEF if brief else []))
         if show:
             lines = [(one.name, one.window, one.title, str(one.goal or "-")) for one in works]
             return _list(("name", "window", "work", "goal"), lines)
@@ -112,7 +118,7 @@ def broker(
         with _progress(len(works) * plan.rounds * 2) as before:
             found = report.measure(works, plan, before)
     # only a whole run may replace the results that are kept; anything less gets a name of its own
-    parts = [text.replace("/", "-") for text in work or []]
+    parts = [text.replace("/", "-") for text in work or []] + ["brief"] * brief
     if (plan.reference, plan.subject) != (Peer.MOSQUITTO, Peer.TIDEGATE):
         parts += [plan.reference.value, plan.subject.value]
     if plan.version == 5:
@@ -128,6 +134,7 @@ def gate(
     rounds: Rounds = ENOUGH_ROUNDS,
     duration: Duration = 3.0,
     quick: Quick = False,
+    brief: Brief = False,
     everything: Annotated[
         bool, typer.Option("--everything", help="Only the works with everything switched on, against Mosquitto.")
     ] = False,
@@ -151,16 +158,16 @@ def gate(
         if show:
             lines = [(name, title, goal or "-") for name, (title, goal) in works.titles().items()]
             return _list(("name", "work", "goal"), lines)
-        plan = _plan(rounds, duration, quick=quick)
+        plan = _plan(rounds, min(duration, BRIEF_SECONDS) if brief else duration, quick=quick)
         if profile:
             contest, one = works.contender(profile)
             plan = dataclasses.replace(plan, version=contest.version)
             return _profile([contest.work(one)], plan, out, "gate-")
         wanted = [*(work or []), *(["everything"] if everything else [])]
-        chosen = works.chosen(wanted)
+        chosen = works.chosen(wanted or (works.BRIEF if brief else []))
         with _progress(works.count(chosen, plan)) as before:
             found = works.measure(chosen, plan, quick=quick, before=before)
-    stem = _stem("gate", wanted, quick=plan.rounds < ENOUGH_ROUNDS)
+    stem = _stem("gate", [*wanted, *["brief"] * brief], quick=plan.rounds < ENOUGH_ROUNDS)
     return _publish(report.report(found), out, stem, json_output=json_output, check=check)
 
 
@@ -195,6 +202,7 @@ def scopes(
     rounds: EveryRound = 3,
     duration: Annotated[float, typer.Option(help="Seconds measured at each rate.", min=0.2)] = 0.5,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of a part, to see that it works.")] = False,
+    brief: Brief = False,
     out: Out = RESULTS,
     json_output: Json = False,
     check: Check = False,
@@ -210,10 +218,11 @@ def scopes(
 
     with _failing():
         parts = chosen(work or [], list(works.PARTS))
-        plan = _plan(rounds, min(duration, 0.2) if quick else duration, quick=quick)
-        with _progress(works.count(parts, plan, quick=quick)) as before:
-            found = works.measure(parts, plan, quick=quick, before=before)
-    stem = _stem("scopes", work, quick=plan.rounds < works.ENOUGH_ROUNDS)
+        plan = _plan(rounds, min(duration, 0.2) if quick or brief else duration, quick=quick)
+        extent = works.QUICK if quick else works.BRIEF if brief else works.WHOLE
+        with _progress(works.count(parts, plan, extent)) as before:
+            found = works.measure(parts, plan, extent, before)
+    stem = _stem("scopes", [*(work or ()), *["brief"] * brief], quick=plan.rounds < works.ENOUGH_ROUNDS)
     _publish(report.report(found), out, stem, json_output=json_output, check=check)
 
 
@@ -225,6 +234,9 @@ def links(
         float, typer.Option(help="Seconds of each measurement; a chain takes 15 times as long at each rate.", min=0.2)
     ] = 2.0,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of a part, to see that it works.")] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="About four minutes, or two and a half with `--work chain`: short rounds.")
+    ] = False,
     out: Out = RESULTS,
     json_output: Json = False,
     check: Check = False,
@@ -240,11 +252,13 @@ def links(
     from bench.links import report, works
 
     with _failing():
-        parts = chosen(work or [], list(works.PARTS))
-        plan = _plan(rounds, min(duration, 0.3) if quick else duration, quick=quick)
-        with _progress(works.count(parts, plan, quick=quick)) as before:
-            found = works.measure(parts, plan, quick=quick, before=before)
-    stem = _stem("links", work, quick=plan.rounds < works.ENOUGH_ROUNDS)
+        parts = chosen(work or (works.BRIEF_PARTS if brief else []), list(works.PARTS))
+        seconds = 0.3 if quick else BRIEF_SECONDS if brief else duration
+        plan = _plan(rounds, min(duration, seconds), quick=quick)
+        extent = works.QUICK if quick else works.BRIEF if brief else works.WHOLE
+        with _progress(works.count(parts, plan, extent)) as before:
+            found = works.measure(parts, plan, extent, before)
+    stem = _stem("links", [*(work or ()), *["brief"] * brief], quick=plan.rounds < works.ENOUGH_ROUNDS)
     _publish(report.report(found), out, stem, json_output=json_output, check=check)
 
 
@@ -318,6 +332,10 @@ def compare(
     pairs: Annotated[int, typer.Option(help="Interleaved pairs per work.", min=2)] = 15,
     duration: Annotated[float, typer.Option(help="Seconds measured on each side of a pair.", min=0.2)] = 0.5,
     quick: Annotated[bool, typer.Option("--quick", help="Two short pairs, to see that it works.")] = False,
+    brief: Annotated[
+        bool,
+        typer.Option("--brief", help="About four minutes: what decides over sockets, or few pairs of what is named."),
+    ] = False,
     out: Out = RESULTS,
     json_output: Json = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a work is slower.")] = False,
@@ -333,13 +351,16 @@ def compare(
 
     with _failing():
         sockets, processes = cases.chosen(work or [], everything=everything)
+        if brief:
+            pairs, duration = measure.BRIEF_PAIRS if processes and work else pairs, min(duration, 0.3)
+            processes = processes if work else []
         if show:
             for name in [*(one.name for one in sockets), *(f"in-process/{one.name}" for one in processes)]:
                 typer.echo(name)
             return
         plan = dataclasses.replace(_plan(pairs, duration, quick=quick), rounds=2 if quick else pairs)
-        parts = [*(text.replace("/", "-") for text in work or ()), *(["all"] if everything else ())]
-        stem = _stem("compare", parts, quick=plan.rounds < measure.ENOUGH_PAIRS)
+        parts = [*(text.replace("/", "-") for text in work or ()), *["all"] * everything, *["brief"] * brief]
+        stem = _stem("compare", parts, quick=plan.rounds < measure.ENOUGH_PAIRS and not brief)
         this, machine, comparisons = checkout.this_tree(), describe(), []
         total = plan.rounds * (len(sockets) + len(processes))
         with checkout.opened(base) as other, _progress(total, aloud=True) as before:

@@ -135,6 +135,11 @@ def monitor_state(config: Path, id: str) -> Any:
     return state["state"]
 
 
+def ask(config: Path, what: str) -> Any:
+    """What a running node answers on its control socket."""
+    return control.ask(load_or_minimal(config).control_socket, what)
+
+
 def until_linked(config: Path, *links: str) -> None:
     """Waits until these links of a node to others are up, and nothing waits for them any more."""
     path, deadline = load_or_minimal(config).control_socket, time.monotonic() + PATIENCE

@@ -139,6 +139,10 @@ def work(key: str) -> Work:
     return next(one for one in WORKS if one.key == key)
 
 
+BRIEF = ("qos0-100", "qos0-1000/5000", "qos1-100/5000", "qos2-100/5000", "fanout-1000/10", "durable/5000")
+"""What is measured where there is little time."""
+
+
 def chosen(wanted: Sequence[str]) -> list[Work]:
     """The works named by `wanted`, with or without their window, in the order of the table; all if it is empty."""
     known = list(dict.fromkeys(one.name for one in WORKS))

@@ -30,6 +30,7 @@ from bench.harness.work import Figure
 from bench.load.job import Outcome
 
 ENOUGH_PAIRS = 15
+BRIEF_PAIRS = 5  # in process: each has several plays, of which the fastest counts
 PAIRS_PER_START = 5
 WARMUP = 0.05  # seconds before each measurement of a node that is warm
 PLAYS = 4  # of each side in a pair, in process

@@ -18,6 +18,8 @@ STEPS = "steps"
 PROOF = "proof"
 LEVELS = "levels"
 MEMORY = "memory"
+BRIEF = ("everything", "steps", "where")
+"""What is measured where there is little time."""
 QUICK_STEPS = steps.Pace(seconds=0.02, policies=(100, 1000), publishers=50)
 QUICK_RUNS = 20
 QUICK_CLIENTS = 2000

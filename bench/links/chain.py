@@ -37,6 +37,9 @@ class Extent:
 
     lengths: Sequence[int] = LENGTHS
     rates: Sequence[int] = RATES
+    rounds: int = 0
+    """0: as many as of other parts."""
+    longer: int = LONGER
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +115,8 @@ def formation(length: int, peer: Peer) -> Formation:
 
 def measure(plan: Plan, folder: Path, before: Callable[[str], None], extent: Extent) -> Chains:
     """Both chains of each length in turn; which is first changes from round to round. `folder` has certificates."""
-    plan = dataclasses.replace(plan, warmup=WARMUP, duration=LONGER * plan.duration)
+    rounds = extent.rounds or plan.rounds
+    plan = dataclasses.replace(plan, warmup=WARMUP, duration=extent.longer * plan.duration, rounds=rounds)
     found = Chains(cells=[Cell(length=length, rate=rate) for length in extent.lengths for rate in extent.rates])
     for number in range(plan.rounds):
         for length in extent.lengths:
@@ -148,4 +152,4 @@ def _offered(wanted: Formation, folder: Path, plan: Plan, rates: Sequence[int]) 
 
 def count(plan: Plan, extent: Extent) -> int:
     """How often `before` will be told something."""
-    return plan.rounds * len(extent.lengths) * len(PEERS)
+    return (extent.rounds or plan.rounds) * len(extent.lengths) * len(PEERS)

@@ -44,8 +44,22 @@ ALONE = Formation()
 ALL, HALF, TENTH = (Formation(linked=SUBSCRIBERS // part) for part in (1, 2, 10))
 KEPT = Formation(linked=SUBSCRIBERS, durable=True)
 BRIDGED = Formation(linked=SUBSCRIBERS, durable=True, peer=Peer.MOSQUITTO)
-QUICK_EXTENT = chain.Extent(lengths=(3,), rates=(5_000,))
-QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
+BRIEF_PARTS = (BATCHED, SINGLY, LATENCY, DURABLE, INDOORS)
+"""What is measured where there is little time; chains need more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much of the parts is measured that need not be whole."""
+
+    chains: chain.Extent = field(default_factory=chain.Extent)
+    in_process: tuple[int, float] = (in_process.ROUNDS, in_process.SECONDS)
+    """Rounds, and seconds of each formation in them."""
+
+
+WHOLE = Scale()
+BRIEF = Scale(chains=chain.Extent(rates=(5_000, 10_000, 20_000), rounds=1, longer=5))
+QUICK = Scale(chains=chain.Extent(lengths=(3,), rates=(5_000,)), in_process=(3, 0.02))
 LOADS: dict[Formation, Sequence[str]] = {
     ALONE: (BATCHED, SINGLY, LATENCY),
     ALL: (BATCHED, SINGLY, LATENCY),
@@ -177,36 +191,25 @@ def formations(parts: Sequence[str]) -> dict[Formation, list[str]]:
     return {one: loads for one, loads in wanted.items() if loads}
 
 
-def count(parts: Sequence[str], plan: Plan, *, quick: bool) -> int:
+def count(parts: Sequence[str], plan: Plan, scale: Scale) -> int:
     """How often `before` will be told something."""
     found = plan.rounds * len(formations(parts))
-    found += chain.count(plan, _extent(quick)) if CHAIN in parts else 0
+    found += chain.count(plan, scale.chains) if CHAIN in parts else 0
     return found + (INDOORS in parts)
 
 
-def _extent(quick: bool) -> chain.Extent:
-    return QUICK_EXTENT if quick else chain.Extent()
-
-
-def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
+def measure(parts: Sequence[str], plan: Plan, scale: Scale, before: Callable[[str], None]) -> Findings:
     """What fails is kept as words, and the rest goes on."""
     found = Findings(plan=plan, machine=machine.describe(), parts=parts)
     if INDOORS in parts:
-        found.indoors = _indoors(before, quick)
+        found.indoors = in_process.measure([ALONE, ALL, HALF, TENTH], before, *scale.in_process)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
         folder = certificates(Path(name))
         _measure_loads(found, folder, before)
         if CHAIN in parts:
-            found.chains = chain.measure(plan, folder, before, _extent(quick))
+            found.chains = chain.measure(plan, folder, before, scale.chains)
             found.failures += found.chains.failures
     return found
-
-
-def _indoors(before: Callable[[str], None], quick: bool) -> list[Indoors]:
-    taking = [ALONE, ALL, HALF, TENTH]
-    return (
-        in_process.measure(taking, before, QUICK_ROUNDS, QUICK_SECONDS) if quick else in_process.measure(taking, before)
-    )
 
 
 def _measure_loads(found: Findings, folder: Path, before: Callable[[str], None]) -> None:

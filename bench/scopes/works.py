@@ -10,7 +10,7 @@ from bench.harness.rounds import Plan
 from bench.load.job import Outcome
 from bench.scopes import in_process, rates, saturated
 from bench.scopes.chain import LENGTHS, RATES
-from bench.scopes.contest import CONTESTS, Compared
+from bench.scopes.contest import CONTESTS, Compared, Contest
 from bench.scopes.rates import Cell, Extent, Rates
 from bench.scopes.saturated import Saturated
 
@@ -23,9 +23,23 @@ PARTS = {
     SATURATED: "five scopes beside one, as many messages as they take",
     INDOORS: "the same without sockets",
 }
-QUICK_EXTENT = Extent(lengths=LENGTHS[-1:], rates=(RATES[0], RATES[-1]))
-QUICK_CONTESTS = CONTESTS[1:2]
-QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much of each part is measured."""
+
+    rates: Extent = field(default_factory=Extent)
+    contests: Sequence[Contest] = CONTESTS
+    in_process: tuple[int, float] = (in_process.ROUNDS, in_process.SECONDS)
+    """Rounds, and seconds of each chain in them."""
+
+
+WHOLE = Scale()
+BRIEF = Scale(rates=Extent(rates=RATES[1::2]), contests=CONTESTS[:2], in_process=(5, 0.1))
+QUICK = Scale(
+    rates=Extent(lengths=LENGTHS[-1:], rates=(RATES[0], RATES[-1])), contests=CONTESTS[1:2], in_process=(3, 0.02)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,29 +76,20 @@ def missed(cells: Iterable[Cell]) -> list[Cell]:
     return [one for one in cells if one.expected and not one.optimal]
 
 
-def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
+def measure(parts: Sequence[str], plan: Plan, scale: Scale, before: Callable[[str], None]) -> Findings:
     """What fails is kept as words, and the rest goes on."""
-    contests = QUICK_CONTESTS if quick else CONTESTS
     described = machine.describe()
     return Findings(
         plan=plan,
         machine=described,
-        rates=rates.measure(plan, before, _extent(quick)) if RATED in parts else Rates(),
-        saturated=saturated.measure(plan, before, contests) if SATURATED in parts else Saturated(),
-        indoors=_indoors(before, quick) if INDOORS in parts else (),
+        rates=rates.measure(plan, before, scale.rates) if RATED in parts else Rates(),
+        saturated=saturated.measure(plan, before, scale.contests) if SATURATED in parts else Saturated(),
+        indoors=in_process.measure(before, *scale.in_process) if INDOORS in parts else (),
     )
 
 
-def _indoors(before: Callable[[str], None], quick: bool) -> list[Compared]:
-    return in_process.measure(before, QUICK_ROUNDS, QUICK_SECONDS) if quick else in_process.measure(before)
-
-
-def _extent(quick: bool) -> Extent:
-    return QUICK_EXTENT if quick else Extent()
-
-
-def count(parts: Sequence[str], plan: Plan, *, quick: bool) -> int:
+def count(parts: Sequence[str], plan: Plan, scale: Scale) -> int:
     """How often `before` will be told something."""
-    found = rates.count(plan, _extent(quick)) if RATED in parts else 0
-    found += saturated.count(plan, QUICK_CONTESTS if quick else CONTESTS) if SATURATED in parts else 0
+    found = rates.count(plan, scale.rates) if RATED in parts else 0
+    found += saturated.count(plan, scale.contests) if SATURATED in parts else 0
     return found + (2 * len(CONTESTS) if INDOORS in parts else 0)

@@ -69,8 +69,8 @@ def test_durable_over_the_link(tmp_path: Path) -> None:
 def test_a_chain_of_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Mosquitto, which not everybody has: three nodes, and what arrives at the last one is what was sent."""
     monkeypatch.setattr(chain, "PEERS", (Peer.TIDEGATE,))
-    monkeypatch.setattr(works, "QUICK_EXTENT", chain.Extent(lengths=(3,), rates=(500,)))
-    monkeypatch.setattr(chain, "LONGER", 1)
+    scale = works.Scale(chains=chain.Extent(lengths=(3,), rates=(500,), rounds=1, longer=1))
+    monkeypatch.setattr(works, "QUICK", scale)
     code, text = run("--quick", "--duration", "0.2", "--work", "chain", "--out", str(tmp_path), "--json")
     assert code == 0, (tmp_path / "links-chain-quick.md").read_text()
     (line,) = json.loads(text)["chain"]
@@ -83,7 +83,7 @@ def test_a_chain_of_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(works, "QUICK_SECONDS", 0.001)
+    monkeypatch.setattr(works, "QUICK", works.Scale(in_process=(3, 0.001)))
     code, text = run("--quick", "--work", "indoors", "--out", str(tmp_path), "--json")
     assert code == 0, text
     found = json.loads(text)["indoors"]
@@ -131,8 +131,9 @@ def test_goals_that_could_not_be_judged_are_missed() -> None:
 def test_what_crosses_is_what_the_far_subscribers_read() -> None:
     assert TENTH.topics() == ["bench/probe", "bench/k18", "bench/k19"]
     assert [one.share for one in (ALL, HALF, TENTH, ALONE)] == [1.0, 0.5, 0.1, 0.0]
-    assert works.count([BATCHED, DURABLE], Plan(rounds=3), quick=False) == 3 * 6
-    assert works.count([CHAIN, INDOORS], Plan(rounds=3), quick=False) == 3 * 6 + 1
+    assert works.count([BATCHED, DURABLE], Plan(rounds=3), works.WHOLE) == 3 * 6
+    assert works.count([CHAIN, INDOORS], Plan(rounds=3), works.WHOLE) == 3 * 6 + 1
+    assert works.count([CHAIN], Plan(rounds=3), works.BRIEF) == 6
     assert list(works.formations([DURABLE])) == [KEPT, works.BRIDGED]
 
 

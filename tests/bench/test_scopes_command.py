@@ -14,6 +14,7 @@ from bench.harness.work import chosen
 from bench.scopes import in_process, works
 from bench.scopes import rates as rated
 from bench.scopes.chain import HSUP, NEW
+from bench.scopes.contest import CONTESTS
 from bench.scopes.rates import Extent
 from typer.testing import CliRunner
 
@@ -24,8 +25,8 @@ CORES = sorted(os.sched_getaffinity(0))
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "two_cores", lambda: (CORES[0], CORES[-1]))
     monkeypatch.setattr(rated, "CONFIGURATIONS", (NEW, HSUP))
-    monkeypatch.setattr(works, "QUICK_EXTENT", Extent(lengths=(3,), rates=(500,)))
-    monkeypatch.setattr(works, "QUICK_SECONDS", 0.001)
+    scale = works.Scale(rates=Extent(lengths=(3,), rates=(500,)), contests=CONTESTS[1:2], in_process=(3, 0.001))
+    monkeypatch.setattr(works, "QUICK", scale)
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -50,7 +51,7 @@ def test_rates(tmp_path: Path) -> None:
 
 
 def test_saturated_and_indoors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "CONTESTS", works.QUICK_CONTESTS)  # all of them are in test_scopes_indoors.py
+    monkeypatch.setattr(in_process, "CONTESTS", works.QUICK.contests)  # all of them are in test_scopes_indoors.py
     code, text = run("--quick", "--work", "saturated", "--work", "indoors", "--out", str(tmp_path))
     assert code == 0, text
     assert "Five scopes beside one, without sockets" in text
@@ -72,5 +73,5 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: py
 
 def test_a_whole_run_is_told_of_in_steps() -> None:
     plan = rounds.Plan(rounds=3)
-    assert works.count(list(works.PARTS), plan, quick=False) == 3 * 3 * 2 + 3 * 7 + 8
+    assert works.count(list(works.PARTS), plan, works.WHOLE) == 3 * 3 * 2 + 3 * 7 + 8
     assert chosen(["indoors", "rates"], list(works.PARTS)) == ["rates", "indoors"]

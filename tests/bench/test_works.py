@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from bench.broker.works import BASE, WORKS, chosen, work
+from bench.broker.works import BASE, BRIEF, WORKS, chosen, work
 from bench.harness.servers import BenchError
 from bench.load.job import Job, Outcome, Shape
 from bench.scopes.chain import SEM, Chain
+
+from bench.gate import works as gate_works
 
 GOALS = {
     "qos0-100/5000": "≥ 1.7",
@@ -30,6 +32,21 @@ GOALS = {
 def test_keys_are_unique() -> None:
     keys = [one.key for one in WORKS]
     assert len(set(keys)) == len(keys)
+
+
+def test_there_is_something_for_little_time() -> None:
+    assert [one.key for one in chosen(BRIEF)] == [
+        "qos0-100/5000",
+        "qos0-100/20",
+        "qos0-1000/5000",
+        "qos1-100/5000",
+        "qos2-100/5000",
+        "fanout-1000/10",
+        "durable/5000",
+    ]
+    gate_brief = gate_works.chosen(gate_works.BRIEF)
+    assert [one.name for one in gate_brief.contests] == ["everything-100", "everything-1000", "where"]
+    assert gate_brief.steps
 
 
 def test_goals() -> None:

@@ -17,7 +17,7 @@ from tidegate.cli import certificates
 from tidegate.net.control_socket import follow
 from tidegate.store.journal.rows import AuditRow
 
-PORTS = ("1883", "1884", "1885", "1886", "8883", "8884")
+PORTS = ("1883", "1884", "1885", "1886", "8883", "8884", "8885")
 KEEP = wire.Properties(session_expiry_interval=600)
 
 
@@ -40,7 +40,9 @@ class Nodes:
             text = text.replace(f":{port}", f":{ours}")
         place = self.folder / name
         place.mkdir()
-        return File(place, text.replace("var/certs", str(self.folder / "certs")))
+        for made in ("certs", "keys"):
+            text = text.replace(f"var/{made}", str(self.folder / made))
+        return File(place, text)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 

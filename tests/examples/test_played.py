@@ -26,6 +26,7 @@ PLAYED = (
     "components",
     "doorlock",
     "flood",
+    "hospital",
     "house-outside",
     "labels",
     "levels",
@@ -48,6 +49,7 @@ HOLES = {
     "components": ("parents: [B, D]", "parents: [B]"),
     "doorlock": ("link: home->client:lock", "link: client:lock->home"),
     "flood": ("each: client", "each: scope"),
+    "hospital": ('id: everybody, subject: "*", topic: "info/#"', 'id: everybody, subject: "*", topic: "#"'),
     "house-outside": ("link: H1->H3", "link: H3->H1"),
     "labels": ('"user:clerk", in: confidential, out: confidential', '"user:clerk", in: secret, out: secret'),
     "levels": ("implied: false", "implied: true"),
@@ -63,7 +65,7 @@ HOLES = {
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in
-HOLED = {"house-outside": "house.yaml", "two-gyms": "mygym.yaml"}
+HOLED = {"hospital": "emergency.yaml", "house-outside": "house.yaml", "two-gyms": "mygym.yaml"}
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}
 # rules of a pipeline

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from harness import PATIENCE, Client, free_port, live
-from processes import File, Process, Served, from_file, on_uvloop, until
+from processes import STARTING, File, Process, Served, from_file, on_uvloop, until
 from tidegate import wire
 from tidegate.cli import certificates
 from tidegate.errors import ConfigError
@@ -549,7 +549,7 @@ def test_port_in_use_ends_the_process_with_a_clear_error(tmp_path: Path) -> None
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         text = PLAIN.replace("PORT", str(taken.getsockname()[1]))
         refused = Process(File(tmp_path, text))
-        assert refused.popen.wait(PATIENCE) == 1
+        assert refused.popen.wait(STARTING) == 1
         refused.kill()
     (line,) = refused.events("cannot start")
     assert "cannot listen on mqtt://127.0.0.1:" in line["reason"]

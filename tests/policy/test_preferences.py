@@ -279,6 +279,18 @@ def test_partial_then_the_rest_is_the_straightforward_decision(
             assert bool(answer.rules) == bool(rules)
 
 
+def test_what_a_person_says_of_a_device_forbids_nothing_to_the_person() -> None:
+    denies = pref("no", user="scale", topic="#", denies=True)
+    for owner in (None, "m1"):
+        made = Preferences([replace(denies, person=("mary", owner))], domain=HOME)
+        applicable = made.receiving("scale", HOME, "a")
+        assert applicable.decide(replace(mary, identity="m1"), {}) == Granted()
+        for other in (bob, replace(bob, user="scale"), replace(mary, domain="othergym", identity="m1")):
+            assert applicable.decide(other, {}) == Refuse("no")
+        travelled = Preferences.decode(made.encode()).receiving("scale", HOME, "a")
+        assert travelled.decide(bob, {}) == Refuse("no")
+
+
 # -- loading and travelling ------------------------------------------------------------------------------------------
 
 

@@ -151,6 +151,13 @@ ATTACKS = {
         data=_again(wire.Publish(topic="secret/x", payload=b"", qos=1, packet_id=1)),
     ),
     "topics": Attack(text="PUBLISH, each to another topic", data=_topics, user="mary"),
+    "user-properties": Attack(
+        text="PUBLISH with 990 user properties",
+        data=_again(
+            wire.Publish(topic="t/x", payload=b"", properties=wire.Properties(user_properties=(("k", "v"),) * 990))
+        ),
+        user="mary",
+    ),
     "overlapping": Attack(
         text="the same under 4,096 filters of its own that all match", data=_overlapping, user="mary"
     ),

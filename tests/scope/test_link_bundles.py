@@ -17,6 +17,7 @@ from tidegate.scope.link_control import PREFIX
 from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, takes_bundles
 from tidegate.scope.seen_ids import _OLD, ROOM, SeenIds, by_link
 from tidegate.session import Volatile
+from tidegate.session.link_publishing import LinkPublishing
 from tidegate.wire import V5, V311, Properties, Puback, Publish, Reason, decode, encode, encode_varint, frame
 from tidegate.wire.envelope import BUNDLED, is_bundle
 
@@ -47,12 +48,14 @@ def burst(publisher: End, *messages: tuple[str, bytes]) -> None:
     publisher.connection.reader.receive(data)
 
 
-MESSAGES = [("t/1" if number % 2 else "t/2", b"%d" % number * (number + 1)) for number in range(600)]
+MESSAGES = [("t/1" if number % 2 else "t/2", b"%d" % number * (number + 1)) for number in range(360)]
 
 
 @pytest.mark.parametrize("announces_floor", [False, True])
 @pytest.mark.parametrize("conditional", [False, True], ids=["fast lane", "decided one by one"])
-def test_what_leaves_in_one_turn_leaves_together(conditional: bool, announces_floor: bool) -> None:
+def test_what_leaves_in_one_turn_leaves_together(
+    conditional: bool, announces_floor: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rules = policies(ALL_WRITE, ALL_READ)
     if conditional:
         long = replace(rule("d", "client:new", "#", Action.READ, when="o.size > 400"), effect=Effect.DENY)
@@ -71,7 +74,12 @@ def test_what_leaves_in_one_turn_leaves_together(conditional: bool, announces_fl
     sent = publishes(cable.mine.sent)
     assert len(sent) < 20
     assert all(is_bundle(packet.payload) for packet in sent)
+    assert max(len(packet.payload) for packet in sent) > 16_384  # whose length has three bytes
+    one_by_one: list[LinkPublishing] = []
+    each = LinkPublishing._publish_each
+    monkeypatch.setattr(LinkPublishing, "_publish_each", lambda *args: (one_by_one.append(args[0]), each(*args)))
     cable.run()
+    assert bool(one_by_one) is conditional
     for subscriber, most in ((old, 10_000), (new, 400 if conditional else 10_000)):
         arrived = got(subscriber)
         for topic in ("t/1", "t/2"):  # in the order of each topic
@@ -79,6 +87,36 @@ def test_what_leaves_in_one_turn_leaves_together(conditional: bool, announces_fl
             assert [payload for name, payload in arrived if name == topic] == expected
     if not conditional:
         assert b.site.counters.frames_sent - before == 2 * len(MESSAGES)
+
+
+def test_who_has_sent_much_waits_a_moment() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    warm(cable, publisher, "t")
+    a.turn(1.0)
+    burst(publisher, *(("t", b"1") for _ in range(10)))
+    a.site.close()
+    assert len(publishes(cable.mine.sent)) == 1
+    a.site.open()
+    burst(publisher, ("t", b"2"))
+    a.site.close()
+    assert len(publishes(cable.mine.sent)) == 1
+    a.site.open()
+    burst(publisher, ("t", b"3"))
+    a.site.close()
+    a.turn()  # what is to be done a moment later
+    assert len(publishes(cable.mine.sent)) == 2
+    a.site.open()
+    burst(publisher, ("t", b"4"))  # few have left the last time
+    a.site.close()
+    assert len(publishes(cable.mine.sent)) == 3
+    for number in range(10):
+        burst(publisher, ("t", b"%d" % number))
+    a.realm.node_links.ends["x->y"].session.connection.close(0)
+    cable.run()
+    numbers = [b"%d" % number for number in range(10)]
+    assert [payload for _, payload in got(subscriber)][WARM:] == [b"1"] * 10 + [b"2", b"3", b"4", *numbers]
 
 
 def test_what_is_alone_or_long_leaves_by_itself() -> None:

@@ -20,7 +20,7 @@ from tidegate.gate.attributes import READ, READ_BYTES, MessageAttributes
 from tidegate.gate.decision import CUT
 from tidegate.scope import subscribing
 from tidegate.scope.handshake import RESUMED
-from tidegate.session.packet_costs import ASKED, OVERLAPPING
+from tidegate.session.packet_costs import ASKED, OVERLAPPING, PROPERTY
 from tidegate.wire.properties import MOST
 
 MINE = policy("mine", "mine/#", subject="user:mary")
@@ -376,6 +376,19 @@ async def test_whoever_comes_back_again_and_again_pays_for_what_is_sent_each_tim
         back = await come(node, "mary", stays=True)
         assert [(await back.message()).payload for _ in range(200)] == [b"%d" % number for number in range(200)]
         assert bound.admission.payer("127.0.0.1").paid - before > 200 * RESUMED
+
+
+@on_uvloop
+async def test_user_properties_have_a_price(tmp_path: Path) -> None:
+    """A thousand of them are 7 KB, and took a millisecond."""
+    async with door(tmp_path, policy("mine", "mine/#")) as node:
+        mary = await come(node, "mary")
+        many = wire.Properties(user_properties=(("k", "v"),) * 900)
+        before = paid(node, "mary")
+        assert (await mary.publish("mine/x", b"", qos=1, properties=many)).reason == 0x10
+        await mary.send(wire.Unsubscribe(packet_id=3, filters=("a",), properties=many))
+        await mary.expect(wire.Unsuback)
+        assert paid(node, "mary") - before > 2 * 900 * PROPERTY
 
 
 # -- memory --------------------------------------------------------------------------------------------------------

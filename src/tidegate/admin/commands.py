@@ -6,12 +6,14 @@ Who may send what is decided before: by the mode of the control socket, and by `
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from tidegate.admin import control_commands as control
 from tidegate.admin.administration import AdministeredNode, Administration
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
+from tidegate.admin.live.view import LiveView, ViewedNode
+from tidegate.admin.me.own_data import OwnData, OwnersNode
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
 from tidegate.explain.question import Question
@@ -23,8 +25,12 @@ _NOWHERE: Final = "nothing can be administered here: set `http` with `node.data`
 T = TypeVar("T")
 
 
-def admin_commands(node: AdministeredNode, administration: Administration | None, ingest: Ingest) -> dict[str, Command]:
-    """The commands; without an administration only those that change nothing are answered."""
+class CommandedNode(AdministeredNode, ViewedNode, OwnersNode, Protocol):
+    """What is needed of a node."""
+
+
+def admin_commands(node: CommandedNode, administration: Administration | None, ingest: Ingest) -> dict[str, Command]:
+    """The commands; without an administration only those that change no documents are answered."""
     consumers = None if administration is None else Consumers(administration)
     tokens = None if administration is None else administration.tokens
 
@@ -34,7 +40,7 @@ def admin_commands(node: AdministeredNode, administration: Administration | None
         except ConfigError as error:
             raise Problem(str(error), problem="invalid") from None
 
-    return dict(
+    documents = dict(
         (
             typed(control.ListDocuments, lambda each: _there(administration).list_documents(each)),
             typed(control.GetDocument, lambda each: _there(administration).get_document(each)),
@@ -59,6 +65,7 @@ def admin_commands(node: AdministeredNode, administration: Administration | None
             typed(Question, explain),
         )
     )
+    return {**documents, **LiveView(node).commands(), **OwnData(node).commands()}
 
 
 def _there(part: T | None) -> T:

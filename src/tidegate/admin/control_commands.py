@@ -155,6 +155,7 @@ class RegisterSource(SignedCommand):
     type: Text
     mode: Text
     scheme: Text | None = None
+    owner: Text | None = None  # whose it is, as only an administrator says; None: as it was
     password: Text = field(repr=False)  # hashed
     role: Role | None = None  # of whoever asks; None: somebody without a token
     user: Text | None = None  # whom they act for

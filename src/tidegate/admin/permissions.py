@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from tidegate.admin import control_commands as control
 from tidegate.admin.live import commands as live
+from tidegate.admin.me import commands as me
 from tidegate.admin.roles import Role
 from tidegate.errors import Problem
 from tidegate.explain.question import Question
@@ -153,6 +154,10 @@ def _for_themselves(caller: Caller, arguments: Arguments) -> Arguments:
     return {**arguments, "user": _user(caller)}
 
 
+def _about_themselves(caller: Caller, arguments: Arguments) -> Arguments:
+    return {**arguments, "user": _user(caller), "identity": caller.identity or ""}
+
+
 def _user(caller: Caller) -> str:
     if caller.user is None:
         raise Problem("this token is for no user; have one made for a user", problem="forbidden")
@@ -205,6 +210,10 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     (control.OpenSealed, _may("source", _for_themselves)),
     (control.AddData, _may("source", _as_sent)),
     (control.PutData, _may("source", _for_themselves)),
+    (me.ListReaders, _may("user", _about_themselves)),
+    (me.ListDeliveries, _may("user", _about_themselves)),
+    (me.GetOwnHistory, _may("user", _about_themselves)),
+    (me.ExportOwn, _may("user", _about_themselves)),
     (keys.GetKey, _may("user", _for_themselves)),
     (keys.GetPublishingKey, _may("user", _for_themselves)),
     (keys.ListKeys, _may(_LOOKING, _as_sent)),

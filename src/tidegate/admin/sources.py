@@ -142,6 +142,8 @@ class Sources:
         own = command.role is Role.SOURCE and command.user == command.id
         if exists and not (admin or own):
             raise _taken(command.id)
+        if command.owner is not None and not admin:
+            raise Problem("only an administrator says whose a source is; leave `Owner` out", problem="forbidden")
         if not exists and not admin and self._host.config.sources.registration is not Registration.OPEN:
             text = "only an administrator registers a source here; ask one, or set `sources.registration: open`"
             raise Problem(text, problem="forbidden")
@@ -164,6 +166,8 @@ class Sources:
             self._check_room()
             attributes[SELF_REGISTERED] = True
         body |= {PASSWORD: command.password, "attributes": attributes}
+        if command.owner is not None:
+            body["owner"] = command.owner
         if key is not None:
             about |= {"scheme": command.scheme, "key": key}
         return [

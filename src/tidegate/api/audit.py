@@ -130,8 +130,8 @@ async def audit(
 ) -> Response:
     try:
         query = AuditQuery(
-            since=_moment(since, "since"),
-            until=_moment(until, "until"),
+            since=seconds(since, "since"),
+            until=seconds(until, "until"),
             kinds=frozenset(kind or ()),
             user=user,
             client=client,
@@ -171,7 +171,7 @@ def _no_cursor() -> Problem:
     return Problem(Kind.INVALID, "`before` is no place in this audit", "send `next` of an answer, as it was")
 
 
-def _moment(written: str | None, name: str) -> float | None:
+def seconds(written: str | None, name: str) -> float | None:
     if written is None:
         return None
     try:

@@ -79,6 +79,9 @@ class NewSource(BaseModel):
     EncryptionScheme: Literal["AES-256-GCM"] | None = Field(
         None, description="With it everything that the source sends here is sealed."
     )
+    Owner: str | None = Field(
+        None, min_length=1, max_length=1000, description="The user whose it is; only an administrator says so."
+    )
 
 
 class SourceCredentials(BaseModel):
@@ -165,6 +168,7 @@ async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> 
         type=source.NodeType,
         mode=source.CommunicationMode,
         scheme=source.EncryptionScheme,
+        owner=source.Owner,
         password=await hashed(password),
         role=None if who is None else who.role,
         user=None if who is None else who.user,

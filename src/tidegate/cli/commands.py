@@ -53,6 +53,7 @@ COMMANDS: Final = {
     "client": (_ADMINISTER, "administration.documents:client"),
     "policy": (_ADMINISTER, "administration.documents:policy"),
     "preference": (_ADMINISTER, "administration.documents:preference"),
+    "me": (_ADMINISTER, "administration.me:app"),
     "key": (_ADMINISTER, "administration.key:app"),
     "token": (_ADMINISTER, "administration.token:app"),
     "application": (_ADMINISTER, "administration.accounts:application"),

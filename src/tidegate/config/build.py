@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -159,7 +159,9 @@ class _Builder:
             domain=domain,
             domains=domains,
             policies=policies,
-            preferences=policy.Preferences(preferences, domain=domain, domains=domains),
+            preferences=policy.Preferences(
+                [*preferences, *_of_devices(config, preferences)], domain=domain, domains=domains
+            ),
             brokering=brokering,
             space=joined,
             levels=levels,
@@ -288,6 +290,17 @@ def _entry(
 ) -> policy.Entry:
     attributes = MappingProxyType(dict(section.attributes))
     return policy.Entry(user=user, roles=section.roles, groups=section.groups, attributes=attributes, scopes=scopes)
+
+
+def _of_devices(config: Config, preferences: Iterable[policy.Preference]) -> Iterator[policy.Preference]:
+    """What people say of their own data, said of what their devices publish."""
+    devices: dict[str, list[str]] = {}
+    for name, user in config.directory.users.items():
+        if user.owner is not None:
+            devices.setdefault(user.owner, []).append(name)
+    for each in preferences:
+        for name in devices.get(each.user, ()):
+            yield replace(each, user=name, owner=None, person=(each.user, each.owner))
 
 
 def _readers(config: Config) -> Iterator[tuple[str, PublicKey]]:

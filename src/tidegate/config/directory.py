@@ -83,6 +83,9 @@ class User(Section):
     public_key: PublicKeyText | None = None
     """The key for which topic keys are wrapped when the user asks for them: `x25519:…`, `mlkem768-x25519:…`, or an
     X25519 key in PEM."""
+    owner: str | None = None
+    """Of a device, a source or an application: the user whose it is. What that user says of their own data holds for
+    what it publishes, too, and they can ask about it. Default: it is its own."""
 
 
 class Client(CheckedSection):
@@ -150,6 +153,14 @@ def problems(config: Config) -> Iterator[Finding]:
                 text = f"is `{entry.id}`, as that of `{taken[entry.id]}` is; no two have the same"
                 yield ("directory", kind, name, "id"), text
     users = config.directory.users
+    for name, user in users.items():
+        if user.owner is None:
+            continue
+        if user.owner not in users:
+            yield ("directory", "users", name, "owner"), unknown("user", user.owner, users, "directory.users")
+        elif user.owner == name or users[user.owner].owner is not None:
+            text = f"is `{user.owner}`, which has an owner itself, or is the same; write the person whose it is"
+            yield ("directory", "users", name, "owner"), text
     for name, client in config.directory.clients.items():
         if client.user is not None and client.user not in users:
             yield ("directory", "clients", name, "user"), unknown("user", client.user, users, "directory.users")

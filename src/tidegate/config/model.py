@@ -55,6 +55,7 @@ from tidegate.config.keys import Keys
 from tidegate.config.limits import Limits
 from tidegate.config.links import Link, Scope
 from tidegate.config.listeners import Listener
+from tidegate.config.me import Me
 from tidegate.config.monitors import Monitor
 from tidegate.config.parser import Parser, parser_of, problem_text
 from tidegate.config.pipeline import Pipeline
@@ -335,6 +336,8 @@ class Config(CheckedSection):
     """The HTTP interface. Default: none."""
     tokens: Tokens = Field(default_factory=Tokens)
     """Bearer tokens for the HTTP interface."""
+    me: Me = Field(default_factory=Me)
+    """What people learn when they ask about their own data."""
     sources: Sources = Field(default_factory=Sources)
     """Sources that register and send data over HTTP."""
     pipeline: Pipeline | None = None

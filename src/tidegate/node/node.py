@@ -26,7 +26,6 @@ from tidegate.admin.identities import ROOM as IDENTITIES
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.ingest_journal import Recorder
-from tidegate.admin.live.view import LiveView
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
@@ -292,7 +291,6 @@ class Node:
             "readiness": self.readiness.asked,
             **FlowCommands(self).commands(),
             **self.links.commands(),
-            **LiveView(self).commands(),
             "reload": self.reload,
             "stop": self._stop,
             "audit": self.audit.stream,

@@ -239,6 +239,12 @@ class Policies:
             (policy, outcome(policy.when, env)) for policy in self._applying(action, self._terms(actor), topic, env)
         ]
 
+    def outcomes(self, action: Action, actor: Subject, topic: str, known: Env) -> list[tuple[Policy, Outcome]]:
+        """Every policy that `decide` looks at, and what is known of its condition."""
+        known = self._with_subject(actor, known)
+        applying = self._applying(action, self._terms(actor), topic, known)
+        return [(policy, partial_outcome(policy.when, known)) for policy in applying]
+
     def considered_for(self, action: Action, actor: Subject, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `overlaps` looks at, and what is known of its condition before any message comes."""
         known = self._with_subject(actor, known)

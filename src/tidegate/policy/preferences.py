@@ -68,6 +68,8 @@ class Preference:
     """Where its condition is true, or fails, it forbids, whatever others allow."""
     expires: float | None = None
     """By the wall clock."""
+    person: tuple[str, str | None] | None = None
+    """Whose device `user` is, by name and id, who says it. None: `user` says it."""
 
     @property
     def condition(self) -> Predicate | PredicateFailed | None:
@@ -126,18 +128,29 @@ class Applicable:
             return refused if open_denials else residual.agreed({})
         return Undecided.of(residual, [*asked, *(left for _, left in open_denials if isinstance(left, Predicate))])
 
+    def is_own(self, receiver: Subject) -> tuple[bool, ...]:
+        """Of each that denies, whether it forbids nothing to this receiver, whose preference it is."""
+        return tuple(self._owns(receiver, each) for each in self.preferences if each.denies)
+
     def _owns(self, receiver: Subject, preference: Preference) -> bool:
         """Whether a receiver is the one whose preference it is."""
         if receiver.domain != self.domain or receiver.user is None:
             return False
-        if preference.owner is not None:
-            return receiver.identity == preference.owner
-        return receiver.user == preference.user
+        user, identity = preference.person or (preference.user, preference.owner)
+        return receiver.identity == identity if identity is not None else receiver.user == user
 
     def seeing(self, receiver: Subject, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
         """What the conditions see: the receiver is known in full, so nothing that is left reads the node's own `s`."""
         s = attributes_of(receiver, self.domain, self.domains)
         return {**env, "s": {**s, **dict.fromkeys(unknown, UNKNOWN)}}
+
+    def outcomes(
+        self, receiver: Subject, known: Env, unknown: Iterable[str] = ()
+    ) -> list[tuple[Preference, bool | Predicate | PredicateFailed]]:
+        """What is known of each condition; without those that forbid nothing, because the receiver is the owner."""
+        known = self.seeing(receiver, known, unknown)
+        asked = [each for each in self.preferences if not (each.denies and self._owns(receiver, each))]
+        return [(each, partial_outcome(each.condition, known)) for each in asked]
 
     def considered(self, receiver: Subject, env: Env) -> list[tuple[Preference, bool | PredicateFailed]]:
         """How each condition turns out when all of `env` is known, to show what was decided by."""
@@ -215,11 +228,12 @@ class Preferences:
         self.domains = domains
         self._by_user: dict[str, list[Preference]] = {}
         self._by_owner: dict[str, list[Preference]] = {}  # and those of whoever has the name
-        seen: set[str] = set()
+        seen: set[tuple[str, str]] = set()
         for each in self.preferences:
-            if each.id in seen:
+            called = (each.id, "" if each.person is None else each.user)  # of several devices they are called alike
+            if called in seen:
                 raise ConfigError(f"two preferences have the id `{each.id}`")
-            seen.add(each.id)
+            seen.add(called)
             self._by_user.setdefault(each.user, []).append(each)
             if each.owner is not None:
                 self._by_owner.setdefault(each.owner, []).append(each)

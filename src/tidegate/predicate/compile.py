@@ -23,6 +23,7 @@ from tidegate.predicate.signature import Function
 from tidegate.predicate.syntax import Broken, Const, Node
 from tidegate.predicate.types import UNKNOWN, Env, Kind
 from tidegate.predicate.work import BUDGET, LOADING, Work
+from tidegate.predicate.written import constants_of, written
 
 NAMES: Final = frozenset(("s", "o", "e", "p"))
 """The roots of semantics: subject, object, environment, publish context."""
@@ -75,6 +76,16 @@ class Predicate:
     def compared(self) -> frozenset[tuple[str, str]]:
         """Attributes by path, and the texts that they are compared with: `s.user` and `mary`. For warnings."""
         return compared(self._node)
+
+    @property
+    def written(self) -> str:
+        """What is left of it as text; of one that was not partially evaluated, all of it."""
+        return written(self._node)
+
+    @cached_property
+    def constants(self) -> Mapping[str, frozenset[object] | None]:
+        """Of each attribute that it reads, the texts that it is compared with, if nothing else is done with it."""
+        return constants_of(self._node)
 
     @cached_property
     def _paths(self) -> tuple[tuple[str, ...], ...]:

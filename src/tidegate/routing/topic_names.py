@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from sortedcontainers import SortedList
@@ -46,6 +47,11 @@ class TopicNames:
     def remove(self, topic: str) -> None:
         """One that is there."""
         self._names.remove(topic.replace("/", _SEPARATOR))
+
+    def after(self, topic: str, limit: int) -> list[str]:
+        """At most so many topics behind one, in order; behind the empty name: the first."""
+        names = islice(self._names.irange(topic.replace("/", _SEPARATOR), inclusive=(False, True)), limit)
+        return [name.replace(_SEPARATOR, "/") for name in names]
 
     def below(self, under: str | None, after: str | None = None) -> Iterator[Branch]:
         """The branches right below a name, or of the first level, in order; `after`: those behind that branch.

@@ -200,6 +200,7 @@ class Connection:
             return
         if self.phase is Phase.OPEN:
             session = self.session
+            session.gathered()
             if not session.shut and session.out:
                 waiting = b"".join(session.out)
                 session.out.clear()

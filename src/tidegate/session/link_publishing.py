@@ -126,10 +126,13 @@ class LinkPublishing(Publishing):
             length = data[pos + 1]
             start = pos + 2
             if length > 127:
-                if not 0 < data[pos + 2] < 128:
-                    break
                 length += (data[pos + 2] - 1) << 7
                 start = pos + 3
+                if data[pos + 2] > 127:
+                    length += (data[pos + 3] - 1) << 14
+                    start = pos + 4
+                if not 0 < data[start - 1] < 128:
+                    break
             stop = start + length
             after = start + 2 + (data[start] << 8 | data[start + 1])
             if stop > len(data) or stop - pos > limit:

@@ -21,6 +21,8 @@ from tidegate.session.session import NEVER, Session
 from tidegate.wire.envelope import MAX_BUNDLE
 
 BUNDLED_BYTES: Final = 64 * 1024  # that are gathered at most
+PACE: Final = 0.001  # seconds from one writing to the next while there is much
+BUSY: Final = 8  # messages that are much
 LONGEST_BUNDLED: Final = 16 * 1024  # bytes of a payload; a longer one leaves by itself
 ROOM_FOR_BUNDLES: Final = 256 * 1024  # bytes: whoever takes no packet of that size is sent none
 
@@ -45,7 +47,18 @@ class Exporter(Protocol):
 class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
-    __slots__ = ("_bundles", "_free", "bundling", "deferring", "displaced", "exporter", "refusing")
+    __slots__ = (
+        "_bundles",
+        "_busy",
+        "_free",
+        "_put_at",
+        "_waiting",
+        "bundling",
+        "deferring",
+        "displaced",
+        "exporter",
+        "refusing",
+    )
 
     guards = False
     """It stands for the broker behind its scope, and only clients of that scope reach it by the fast lane."""
@@ -59,6 +72,9 @@ class LinkSession(Session):
         self._bundles: dict[tuple[bytes, bytes, str], list[bytes]] = {}
         """QoS 0 messages of this turn, by what they agree in: how they begin, and then the payload of each."""
         self._free = 0  # bytes that may still be gathered; below 0, they leave
+        self._put_at = float("-inf")  # when some left last,
+        self._busy = False  # and whether they were many
+        self._waiting = False  # some wait for a moment
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
 
@@ -131,16 +147,33 @@ class LinkSession(Session):
                 self.site.counters.dropped += 1
                 return
             if not self._bundles:
-                self.site.gathered.append(self._put_bundles)
+                self.site.gathered.append(self._turn_ends)
             self._bundles[key] = [head, payload]
             self._free -= len(head)
         self._free -= len(payload)
         if self._free < 0:
-            self._put_bundles()
+            self.gathered()
 
-    def _put_bundles(self) -> None:
-        """Puts what was gathered where it is written from."""
+    def _turn_ends(self) -> None:
+        """What was gathered leaves; or a moment later, if many have left just now: to write to the other node, and to
+        be read there, costs as much as dozens of messages."""
+        if self._busy and self.site.now < self._put_at + PACE and not self._waiting:
+            self._waiting = True
+            self.site.unfinished.append(self._moment_later)
+        elif not self._waiting:
+            self.gathered()
+
+    def _moment_later(self) -> bool:
+        self._waiting = False
+        self.gathered()
+        return False
+
+    def gathered(self) -> None:
+        if not self._bundles:
+            return
         bundles, self._bundles, self._free = self._bundles, {}, BUNDLED_BYTES if self.bundling else 0
+        self._put_at = self.site.now
+        self._busy = self.bundling and sum(map(len, bundles.values())) >= BUSY + len(bundles)
         for head, *payloads in bundles.values():
             most = MAX_BUNDLE if max(map(len, payloads)) <= LONGEST_BUNDLED else 1
             for first in range(0, len(payloads), most):
@@ -156,11 +189,11 @@ class LinkSession(Session):
 
     def _append(self, frame: bytes) -> None:
         if self._bundles:
-            self._put_bundles()  # it does not overtake what came before it
+            self.gathered()  # it does not overtake what came before it
         super()._append(frame)
 
     def pause(self) -> None:
-        self._put_bundles()
+        self.gathered()
         super().pause()
 
     def detach(self) -> None:
@@ -172,7 +205,7 @@ class LinkSession(Session):
 
     def _send_directly(self, delivery: Delivery, shown: Message) -> None:
         if self._bundles:
-            self._put_bundles()
+            self.gathered()
         try:
             super()._send_directly(delivery, shown)
         except ValueError:

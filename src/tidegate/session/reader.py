@@ -32,6 +32,7 @@ from tidegate.session.packet_costs import (
     price,
 )
 from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
+from tidegate.session.priced_decode import priced
 from tidegate.session.reencoding import cross
 from tidegate.session.session import Session
 from tidegate.wire import (
@@ -55,7 +56,6 @@ from tidegate.wire import (
     Unsuback,
     Unsubscribe,
     announced,
-    decode,
     frame,
     level,
 )
@@ -534,7 +534,7 @@ class Reader:
                 raise ProtocolError("AUTH larger than this listener allows", Reason.PACKET_TOO_LARGE)
             if not self._affords(first >> 4, stop - start):
                 return pos
-            packet = decode(first, data[start:stop], connection.version)
+            packet = priced(self.site, first, data[start:stop], connection.version)
             pos = stop
             if isinstance(packet, Connect):
                 if connection.phase is not Phase.NEW:
@@ -563,7 +563,7 @@ class Reader:
         session = connection.session
         if connection.old and first in REPEATED_31:
             first &= ~0x08
-        packet = decode(first, body, connection.version)
+        packet = priced(self.site, first, body, connection.version)
         match packet:
             case Publish():
                 self.publishing.publish(packet)

@@ -174,7 +174,7 @@ class Site:
         self.counters = Counters()
         self.accounts = Accounts()
         self.dirty: list[Session] = []
-        self.gathered: list[Callable[[], None]] = []  # before the next flush: puts what was gathered for a link into it
+        self.gathered: list[Callable[[], None]] = []  # at the end of this turn: what was gathered for links may leave
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
         self.closing = False  # the node is about to stop: wills wait for its next start
@@ -255,10 +255,6 @@ class Site:
 
     def flush(self) -> None:
         """Writes what sessions have to send, each socket once."""
-        if self.gathered:
-            gathered, self.gathered = self.gathered, []
-            for put in gathered:
-                put()
         dirty = self.dirty
         counters = self.counters
         counters.bytes_received += self.read
@@ -297,4 +293,8 @@ class Site:
     def close(self) -> None:
         """Ends the turn."""
         self.opened = False
+        if self.gathered:
+            gathered, self.gathered = self.gathered, []
+            for put in gathered:
+                put()
         self.flush()

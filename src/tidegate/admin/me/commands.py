@@ -1,0 +1,54 @@
+"""The control commands about somebody's own data. `user` and `identity` are those of the caller (`permissions`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from annotated_types import Ge, Le
+from pydantic import Strict
+
+from tidegate.net.control_command import ControlCommand, Seconds, Text, command
+
+MOST: Final = 1000
+"""Entries of one answer."""
+Limit = Annotated[int, Strict(), Ge(1), Le(MOST)]
+
+
+@command("me_readers")
+class ListReaders(ControlCommand):
+    """Who can read a topic of theirs; `client`: as published by that client; `device`: by that device or source."""
+
+    user: Text
+    identity: str
+    topic: Text
+    client: Text | None = None
+    device: Text | None = None
+
+
+@command("me_deliveries")
+class ListDeliveries(ControlCommand):
+    """Who has received what of theirs, by reader and topic; `topic` is a filter."""
+
+    user: Text
+    identity: str
+    since: Seconds | None = None
+    until: Seconds | None = None
+    topic: Text | None = None
+    limit: Limit = 100
+
+
+@command("me_history")
+class GetOwnHistory(ControlCommand):
+    """What their preferences were, the newest change first."""
+
+    user: Text
+    identity: str
+    limit: Limit = 100
+
+
+@command("me_export")
+class ExportOwn(ControlCommand):
+    """Everything that the node has of them."""
+
+    user: Text
+    identity: str
