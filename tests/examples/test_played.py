@@ -33,6 +33,7 @@ PLAYED = (
     "mygym",
     "patient",
     "roles",
+    "satellite",
     "smart-home",
     "thermostat",
     "two-gyms",
@@ -59,13 +60,19 @@ HOLES = {
         "accept: [CN=john, CN=andrew, CN=mark, CN=nina, CN=eve]",
     ),
     "roles": ('visitor: { sub: ["+/temperature"] }', 'visitor: { sub: ["#"] }'),
+    "satellite": ('terrestrial: "', 'terrestrial: "true || '),
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
     "two-gyms": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in
-HOLED = {"hospital": "emergency.yaml", "house-outside": "house.yaml", "two-gyms": "mygym.yaml"}
+HOLED = {
+    "hospital": "emergency.yaml",
+    "house-outside": "house.yaml",
+    "satellite": "master.yaml",
+    "two-gyms": "mygym.yaml",
+}
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}
 # rules of a pipeline
