@@ -42,3 +42,13 @@ def test_each_way_to_write_it_wrong(section: str, said: str) -> None:
     with pytest.raises(ConfigErrors) as wrong:
         read(section)
     assert said in str(wrong.value)
+
+
+def test_nobody_has_to_be_in_the_directory_if_the_broker_knows_them() -> None:
+    scope = "scopes: {legacy: {backend: 'mqtt://h'}}\n"
+    named = HEAD.replace("open", "[{id: p, subject: 'user:mary', topic: a, action: read}]").replace(
+        ", anonymous: true", ""
+    )
+    assert not [text for _, text in parse(named + scope, "f.yaml", variables={}).warnings() if "user" in text]
+    here = scope.replace("}}\n", ", authenticate: here}}\n")
+    assert [text for _, text in parse(named + here, "f.yaml", variables={}).warnings() if "user" in text]

@@ -433,3 +433,21 @@ def test_files_of_the_node_must_be_readable(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     config = load(file)
     assert (config.node.cert, config.node.key, config.node.ca) == (tmp_path / "n.pem", None, tmp_path / "ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("trusted: false, broker: {}", "has no effect with `broker`, which is never believed; remove it"),
+        ("trusted: false, forward: subscriptions", "is of no use where nothing is believed that the other node says"),
+    ],
+)
+def test_links_to_nodes_that_are_not_trusted(entry: str, said: str) -> None:
+    from tidegate.config import parse
+    from tidegate.errors import TidegateError
+
+    text = "version: 1\nnode: {name: a, cert: c, ca: c}\nlisteners: [{url: 'mqtt://127.0.0.1:1', anonymous: true}]\n"
+    text += f"policies: open\nlinks: [{{from: main, to: far, via: ['mqtts://h:1'], peer: CN=x, {entry}}}]\n"
+    with pytest.raises(TidegateError) as wrong:
+        parse(text, "f.yaml")
+    assert said in str(wrong.value)

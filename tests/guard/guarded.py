@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.driving import mosquitto_program, running
-from harness import Client, free_port
+from harness import PATIENCE, Client, free_port
 from importing.twins import mosquitto
 from processes import Served, from_file
 from sockets.acts import policy, setting
@@ -84,7 +84,7 @@ async def guarded(
 
 def guarding(port: int, *policies: Any, scope: dict[str, Any] | None = None, **sections: Any) -> str:
     section = {"backend": f"mqtt://127.0.0.1:{port}", **(HERE if scope is None else scope)}
-    return setting(*(policies or RULES), scopes={"legacy": section}, **sections)
+    return setting(*(policies or RULES), **{"scopes": {"legacy": section}, **sections})
 
 
 async def around(node: Served, port: int, name: str = "around", **fields: Any) -> Client:
@@ -97,3 +97,34 @@ async def around(node: Served, port: int, name: str = "around", **fields: Any) -
     client.connack = await client.expect(wire.Connack)
     assert client.connack.reason == 0, client.connack
     return client
+
+
+async def drained(client: Client) -> list[tuple[str, bytes, int]]:
+    """All that it has been sent up to now; exchanges go on in both directions."""
+    messages: list[tuple[str, bytes, int]] = []
+    await client.send(wire.Pingreq())
+    while not isinstance(packet := await client.receive(), wire.Pingresp):
+        match packet:
+            case wire.Publish():
+                messages.append((packet.topic, packet.payload, packet.qos))
+                if packet.qos == 1:
+                    await client.send(wire.Puback(packet_id=packet.packet_id))
+                elif packet.qos == 2:
+                    await client.send(wire.Pubrec(packet_id=packet.packet_id))
+            case wire.Pubrel():
+                await client.send(wire.Pubcomp(packet_id=packet.packet_id))
+            case wire.Pubrec():
+                await client.send(wire.Pubrel(packet_id=packet.packet_id))
+            case _:
+                pass
+    return messages
+
+
+async def gathered(least: int, *clients: Client) -> list[tuple[str, bytes, int]]:
+    """At least so many messages to these clients."""
+    messages: list[tuple[str, bytes, int]] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(messages) < least:
+            for client in clients:
+                messages += await drained(client)
+    return messages

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from guard.guarded import around, broker, guarded
-from harness import PATIENCE, Client
+from guard.guarded import around, broker, drained, gathered, guarded
 from processes import on_uvloop
 from sockets.acts import BOTH, come, policy
 from tidegate import wire
@@ -24,32 +22,6 @@ def twice(direction: str) -> dict[str, Any]:
 
 
 RULES = policy("all", "open/#", subject=["*", "monitor:twice"])
-
-
-async def drained(client: Client) -> list[tuple[str, bytes, int]]:
-    """All that it has been sent, acknowledged."""
-    messages: list[tuple[str, bytes, int]] = []
-    await client.send(wire.Pingreq())
-    while not isinstance(packet := await client.receive(), wire.Pingresp):
-        if isinstance(packet, wire.Publish):
-            messages.append((packet.topic, packet.payload, packet.qos))
-            if packet.qos == 1:
-                await client.send(wire.Puback(packet_id=packet.packet_id))
-            elif packet.qos == 2:
-                await client.send(wire.Pubrec(packet_id=packet.packet_id))
-        elif isinstance(packet, wire.Pubrel):
-            await client.send(wire.Pubcomp(packet_id=packet.packet_id))
-    return messages
-
-
-async def gathered(least: int, *clients: Client) -> list[tuple[str, bytes, int]]:
-    """At least so many messages to these clients."""
-    messages: list[tuple[str, bytes, int]] = []
-    async with asyncio.timeout(PATIENCE):
-        while len(messages) < least:
-            for client in clients:
-                messages += await drained(client)
-    return messages
 
 
 @pytest.mark.parametrize("direction", ["im_pub", "im_sub"])

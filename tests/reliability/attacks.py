@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import json
 import selectors
 import socket
 import ssl
@@ -151,6 +152,10 @@ ATTACKS = {
         data=_again(wire.Publish(topic="secret/x", payload=b"", qos=1, packet_id=1)),
     ),
     "topics": Attack(text="PUBLISH, each to another topic", data=_topics, user="mary"),
+    "conditions": Attack(
+        text="PUBLISH that a policy denies because of a long list in the payload",
+        data=_again(wire.Publish(topic="checked/x", payload=json.dumps({"l": [0] * 1500}).encode())),
+    ),
     "user-properties": Attack(
         text="PUBLISH with 990 user properties",
         data=_again(

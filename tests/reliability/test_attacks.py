@@ -39,6 +39,7 @@ authentication: {attempts: 1000000}
 directory: {users: {mary: {password: "plain:pw"}, bob: {password: "plain:other"}}}
 policies:
   - {id: others, subject: "*", topic: "others/#", action: [read, write]}
+  - {id: checked, subject: "*", topic: "checked/#", action: write, when: "o.payload.l.exists(x, x > 5)"}
   - {id: mary, subject: "user:mary", topic: "t/#", action: [read, write]}
 """
 

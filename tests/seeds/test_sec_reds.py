@@ -1,8 +1,9 @@
 """Increasing resilience of a publish-subscribe system ("SEC-REDS"): what concerns one broker and its clients.
 
-Several brokers: figures 1.2 to 1.6, 2.4 to 2.9 and 2.13, and all of chapter 3. Publishers' own rules and authorization
-certificates (figure 2.12, part of appendix B) are not part of the node yet; where they open something, a policy of the
-administrator does it here. Figures 2.17 to 2.20 and chapter 4 are the architecture of that system.
+Several brokers, as processes: chapter 2, publishers' rules, authorization certificates and appendix B in
+`tests/examples/test_hospital.py`; figures 1.4 to 1.6 and chapter 3 with the links (`tests/sockets/test_failover.py`).
+Where rules open something, a policy of the administrator does it here. Figures 2.17 to 2.20 and chapter 4 are the
+architecture of that system.
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ import json
 from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness import PATIENCE, Client, Live
 from processes import Served, on_uvloop, until
-from sockets.acts import PEOPLE, asking, come, door, go, policy
+from sockets.acts import PEOPLE, asking, come, door, go, policy, say
 from tidegate import wire
 from tidegate.gate.attributes import READ, READ_BYTES, MessageAttributes
 from tidegate.gate.decision import CUT
@@ -389,6 +390,33 @@ async def test_user_properties_have_a_price(tmp_path: Path) -> None:
         await mary.send(wire.Unsubscribe(packet_id=3, filters=("a",), properties=many))
         await mary.expect(wire.Unsuback)
         assert paid(node, "mary") - before > 2 * 900 * PROPERTY
+
+
+LONG_LIST = json.dumps({"l": [0] * 2000}).encode()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["policy", "monitor in", "monitor out"])
+@on_uvloop
+async def test_whoever_publishes_pays_for_policies_and_monitors_that_read_the_content(
+    tmp_path: Path, kind: str, qos: int
+) -> None:
+    """Also for what they deny: a list of the payload that is looked through takes half a millisecond."""
+    reads = "o.payload.l.exists(x, x > 5)"
+    sections: dict[str, Any] = {}
+    policies = [policy("mine", "mine/#", when=reads if kind == "policy" else "true"), policy("r", "mine/#", "read")]
+    if kind != "policy":
+        states = {"a": [{"on": "mine/#", "when": reads, "emit": []}]}
+        direction = "im_pub" if kind == "monitor in" else "im_sub"
+        monitor = {"id": "m", "scope": "main", "direction": direction, "automaton": {"start": "a", "states": states}}
+        sections["monitors"] = [monitor]
+    async with door(tmp_path, *policies, **sections) as node:
+        mary, bob = await come(node, "mary"), await come(node, "bob")
+        await bob.subscribe("mine/#", qos=qos)
+        before = paid(node, "mary")
+        for _ in range(10):
+            await say(mary, "mine/x", LONG_LIST, qos=qos)
+        assert paid(node, "mary") - before > 2000, "ten times half a millisecond"
 
 
 # -- memory --------------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
 from tidegate.config import Config
 from tidegate.config.directory import self_registered
-from tidegate.config.links import Authenticate
 from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
@@ -514,11 +513,7 @@ class Authentication:
 
 def vouching(config: Config) -> frozenset[str]:
     """The scopes whose broker says who a client is."""
-    return frozenset(
-        name
-        for name, scope in config.scopes.items()
-        if scope.backend is not None and scope.authenticate is Authenticate.BACKEND
-    )
+    return frozenset(name for name, scope in config.scopes.items() if scope.asks_broker)
 
 
 @lru_cache

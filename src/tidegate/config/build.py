@@ -402,6 +402,7 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         into=directed.get(f"{far}->{near}"),
         via=tuple(map(str, entry.via)),
         peer=entry.peer,
+        trusted=entry.trusted,
         overflow=entry.overflow,
         forward=entry.forward,
         failover=None if entry.failover is None else entry.failover.built,

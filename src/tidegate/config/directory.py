@@ -141,7 +141,8 @@ class Directory(Section):
 
 def has_other_authentication(config: Config) -> bool:
     """Whether somebody else than the directory may vouch for users."""
-    return bool(config.authentication.methods) or config.capabilities is not None
+    asked = any(scope.asks_broker for scope in config.scopes.values())
+    return asked or bool(config.authentication.methods) or config.capabilities is not None
 
 
 def problems(config: Config) -> Iterator[Finding]:

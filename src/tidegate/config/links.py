@@ -8,7 +8,7 @@ A link with `via` or `peer` leads to a scope of another node, which is not among
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -32,7 +32,7 @@ from tidegate.config.problems import (
     unknown,
 )
 from tidegate.config.section import CheckedSection, FilePath, Identity, Name, Section
-from tidegate.config.units import Count, Duration
+from tidegate.config.units import Count, Duration, Switch
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.failover import Failover as Strategy
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 SCOPE: Final = "scope:"
 FINGERPRINT: Final = "sha256:"
 """How the fingerprint of a certificate begins, where a subject might stand too."""
+
+
+_TOO_SHORT: Final = "must have 32 to 64 bytes; write for example what `openssl rand -hex 32` prints"
 
 
 class Authenticate(StrEnum):
@@ -139,49 +142,6 @@ PeerName = Annotated[str, AfterValidator(_peer)]
 # -- sections --------------------------------------------------------------------------------------------------------
 
 
-class Scope(CheckedSection):
-    """One event space. With `backend` its sessions, subscriptions and retained messages are those of another broker,
-    which this node guards."""
-
-    parents: tuple[Name, ...] = ()
-    """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
-    from one scope to another."""
-    backend: BackendAddress | None = None
-    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it."""
-    authenticate: Authenticate = Authenticate.BACKEND
-    """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
-    other scopes."""
-    unenveloped: Unenveloped = Unenveloped.DENY
-    """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
-    is decided as that of nobody in particular."""
-    gone: Gone = Gone.REFUSE
-    """What clients see while the broker is gone: `refuse`: they are disconnected, and refused until it is back. `wait`:
-    they stay connected, and what they publish or ask for waits until it is back."""
-    username: Identity | None = None
-    """The user name with which the guard itself connects to the broker, and with `authenticate: here` for its
-    clients."""
-    password: str | None = Field(default=None, repr=False)
-    """The password for `username`."""
-    secret: str | None = Field(default=None, repr=False)
-    """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
-    Default: one that is made once and kept in the data folder."""
-
-    max_age: Duration | None = Field(default=None, gt=0)
-    """After how long a message that is not retained is not taken from the broker any more. It bounds how long whole
-    messages could be replayed by who reads and writes around the guard. Default: `limits.session_expiry`, for so long
-    they may wait for their receivers."""
-
-    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        if self.backend is None:
-            for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "max_age"):
-                if key in self.model_fields_set:
-                    yield (key,), "has no effect without `backend`; add that, or remove it"
-        elif self.password is not None and self.username is None:
-            yield ("password",), "has no effect without `username`; add that, or remove it"
-        if self.secret is not None and not 32 <= len(self.secret.encode()) <= 64:
-            yield ("secret",), "must have 32 to 64 bytes; write for example what `openssl rand -hex 32` prints"
-
-
 class TopicMapping(CheckedSection):
     """Topics that cross a link."""
 
@@ -259,6 +219,85 @@ class Failover(Section):
         )
 
 
+class Bridge(CheckedSection):
+    """The bridge of another guarded broker that is a client here: a link between the two environments."""
+
+    user: Identity
+    """The user as whom the bridge authenticates."""
+    secret: str = Field(repr=False)
+    """The secret of the guards of the other environment."""
+    share: tuple[TopicMapping, ...] = ()
+    """What crosses, as `topic` lines of the bridge say it: `out` is what the bridge sends here, and the prefixes are
+    `local_prefix` there and `remote_prefix` here. Default: everything, both ways."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if not 32 <= len(self.secret.encode()) <= 64:
+            yield ("secret",), _TOO_SHORT
+
+    def crossings(self, *, into: bool) -> tuple[Crossing, ...]:
+        """What crosses into the scope, or out of it."""
+        if not self.share:
+            return ALL
+        wanted = ShareDirection.OUT if into else ShareDirection.IN
+        crossings = (
+            Crossing(filter=each.topic, here=each.local_prefix, there=each.remote_prefix, qos=each.qos)
+            for each in self.share
+            if each.direction in (wanted, ShareDirection.BOTH)
+        )
+        return tuple(crossing if into else crossing.turned for crossing in crossings)
+
+
+class Scope(CheckedSection):
+    """One event space. With `backend` its sessions, subscriptions and retained messages are those of another broker,
+    which this node guards."""
+
+    parents: tuple[Name, ...] = ()
+    """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
+    from one scope to another."""
+    backend: BackendAddress | None = None
+    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it."""
+    authenticate: Authenticate = Authenticate.BACKEND
+    """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
+    other scopes."""
+    unenveloped: Unenveloped = Unenveloped.DENY
+    """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
+    is decided as that of nobody in particular."""
+    gone: Gone = Gone.REFUSE
+    """What clients see while the broker is gone: `refuse`: they are disconnected, and refused until it is back. `wait`:
+    they stay connected, and what they publish or ask for waits until it is back."""
+    username: Identity | None = None
+    """The user name with which the guard itself connects to the broker, and with `authenticate: here` for its
+    clients."""
+    password: str | None = Field(default=None, repr=False)
+    """The password for `username`."""
+    secret: str | None = Field(default=None, repr=False)
+    """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
+    Default: one that is made once and kept in the data folder."""
+
+    bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
+    """Bridges of other guarded brokers that are clients here, by the name of the environment behind each: `link:A->B`
+    and `link:B->A` are between that and this scope."""
+    max_age: Duration | None = Field(default=None, gt=0)
+    """After how long a message that is not retained is not taken from the broker any more. It bounds how long whole
+    messages could be replayed by who reads and writes around the guard. Default: `limits.session_expiry`, for so long
+    they may wait for their receivers."""
+
+    @property
+    def asks_broker(self) -> bool:
+        """Whether the broker says who a client is."""
+        return self.backend is not None and self.authenticate is Authenticate.BACKEND
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.backend is None:
+            for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "bridges", "max_age"):
+                if key in self.model_fields_set:
+                    yield (key,), "has no effect without `backend`; add that, or remove it"
+        elif self.password is not None and self.username is None:
+            yield ("password",), "has no effect without `username`; add that, or remove it"
+        if self.secret is not None and not 32 <= len(self.secret.encode()) <= 64:
+            yield ("secret",), _TOO_SHORT
+
+
 class Link(CheckedSection):
     """Two scopes that are joined, neither of which is the parent of the other. With `via` or `peer` one of them is a
     scope of another node."""
@@ -280,6 +319,9 @@ class Link(CheckedSection):
     lists."""
     broker: Broker | None = None
     """The other end is no Tidegate node, but any MQTT broker: an ordinary bridge. `{}` is enough."""
+    trusted: Switch = True
+    """For a scope of another node: whether that is believed. `false`, at both ends: nothing but the id and the way of a
+    message travels, the other node has to be allowed all of what crosses, and what comes was published by the link."""
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
@@ -302,6 +344,10 @@ class Link(CheckedSection):
             yield ("forward",), text
         if self.broker is not None and not self.via:
             yield ("broker",), "is connected to by this node; add `via` with its address"
+        if not self.trusted and self.broker is not None:
+            yield ("trusted",), "has no effect with `broker`, which is never believed; remove it"
+        elif not self.trusted and self.forward is Forward.SUBSCRIPTIONS:
+            yield ("forward",), "is of no use where nothing is believed that the other node says; remove it"
         if self.broker is not None and self.forward is Forward.SUBSCRIPTIONS:
             yield ("forward",), "needs a Tidegate node at the other end, which tells what is subscribed to; remove it"
         if self.broker is not None and self.failover is not None:
@@ -353,11 +399,13 @@ class DirectedLink:
     at: DocumentPath
     entry: Link | None = None
     """The entry that says what crosses; None: everything does."""
+    bridge: bool = False
+    """Another broker's bridge, which is a client of a guarded scope."""
 
     @property
     def remote(self) -> bool:
         """Whether one end is at another node."""
-        return self.entry is not None and self.entry.remote
+        return self.bridge or (self.entry is not None and self.entry.remote)
 
     @property
     def name(self) -> str:
@@ -377,7 +425,8 @@ def scope_names(config: Config) -> tuple[str, ...]:
 
 def remote_scopes(config: Config) -> tuple[str, ...]:
     """The scopes of other nodes that links lead to."""
-    ends = (name for entry in config.links if entry.remote for name in (entry.source, entry.target))
+    ends = [name for entry in config.links if entry.remote for name in (entry.source, entry.target)]
+    ends += [name for scope in config.scopes.values() for name in scope.bridges]
     return tuple(dict.fromkeys(name for name in ends if name not in config.scopes))
 
 
@@ -393,6 +442,11 @@ def directed_links(config: Config) -> Iterator[DirectedLink]:
         ):
             if towards in entry.towards():
                 yield DirectedLink(source=source, target=target, way=Way.ACROSS, at=("links", index), entry=entry)
+    for name, scope in config.scopes.items():
+        for environment in scope.bridges:
+            at: DocumentPath = ("scopes", name, "bridges", environment)
+            for source, target in ((environment, name), (name, environment)):
+                yield DirectedLink(source=source, target=target, way=Way.ACROSS, at=at, bridge=True)
     for role, scopes in config.brokering.expanded.items():
         for name in scopes:
             yield from _family(name, config.brokering.bus or "", ("brokering", "roles", role))

@@ -53,7 +53,7 @@ def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterabl
     )
     for each in space.remote:
         for directed in each.directions:
-            graph.add(replace(_link(directed), trusted=each.broker is None))
+            graph.add(replace(_link(directed), trusted=not each.reads))
     there: dict[str, list[Ends]] = {}
     for presence in presences:
         there.setdefault(presence.client, []).append(_ends(presence))

@@ -14,6 +14,7 @@ import cbor2
 from tidegate.bounded import Bounded, Weighed
 from tidegate.errors import MalformedPacket
 from tidegate.policy import Subject
+from tidegate.policy.preference_sets import UNNUMBERED
 from tidegate.session import Context, Message, Origin, Session
 from tidegate.session.context import VERSION
 from tidegate.session.frames import EXACT
@@ -52,13 +53,14 @@ class Envelopes:
 
     # -- to the broker -----------------------------------------------------------------------------------------
 
-    def sealed(self, message: Message, now: float) -> bytes:
-        """The payload of a message with its envelope before it. ValueError for what does not fit one."""
-        key = (message.context, message.origin.node, message.topic, message.link)
-        static = self._statics.get(key)
+    def sealed(self, message: Message, now: float, key: bytes | None = None) -> bytes:
+        """The payload of a message with its envelope before it, for guards with another key if one is given. ValueError
+        for what does not fit one."""
+        known = (message.context, message.origin.node, message.topic, message.link)
+        static = self._statics.get(known)
         if static is None:
             context = self.scope.gate.attributes.context(message)
-            static = self._statics[key] = self.static(context, message.topic, message.link, message.origin.node)
+            static = self._statics[known] = self.static(context, message.topic, message.link, message.origin.node)
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         return seal(
             static,
@@ -70,7 +72,7 @@ class Envelopes:
             message.qos,
             message.retain,
             message.payload,
-            self.scope.settings.key,
+            key or self.scope.settings.key,
         )
 
     def frame_head(self, source: Session, topic: str) -> bytes:
@@ -113,10 +115,10 @@ class Envelopes:
 
     # -- from the broker ---------------------------------------------------------------------------------------
 
-    def opened(self, payload: bytes) -> tuple[Envelope, bytes]:
+    def opened(self, payload: bytes, key: bytes | None = None) -> tuple[Envelope, bytes]:
         """An envelope and what follows it; Unauthentic if there is none that a guard has made."""
         try:
-            return open(payload, self.scope.settings.key, self._read)
+            return open(payload, key or self.scope.settings.key, self._read)
         except MalformedPacket as error:
             raise Unauthentic(str(error)) from None
 
@@ -147,6 +149,8 @@ class Envelopes:
                 known[name] = True
         if static.under is not None:
             known["under"] = static.under
+        if known.get("user") is not None and known.get("domain") != self.scope.gate.rules.domain:
+            known.setdefault("foreign", ["", UNNUMBERED])  # what its owner says of it is not known here
         floor = levels.floor(static.floor, backend.level)
         facts = levels.floor_facts(static.facts, backend.facts)
         if static.path or (floor, facts) != (known.get("level"), tuple(known.get("facts", ()))):

@@ -9,6 +9,7 @@ from tidegate.bounded import Weighed
 from tidegate.gate import RuleSet
 from tidegate.guard.backend_authentication import BackendAuthentication
 from tidegate.guard.backend_target import BackendTarget
+from tidegate.guard.bridging import Bridge
 from tidegate.guard.envelopes import Envelopes
 from tidegate.guard.guarded_handshake import GuardedHandshake
 from tidegate.guard.guarded_lifetime import GuardedLifetime
@@ -21,7 +22,7 @@ from tidegate.guard.shared_members import SharedMembers
 from tidegate.scope import Scope
 from tidegate.scope.authenticator import Authenticator
 from tidegate.scope.protection import Keyring
-from tidegate.session import Subject
+from tidegate.session import Session, Subject
 from tidegate.wire import Subscription
 from tidegate.wire.envelope import STATIC_BYTES
 
@@ -49,16 +50,23 @@ class GuardedScope(Scope):
         self.on_bug = on_bug
         self.owners: dict[str, GuardedSession] = {}
         """By client identifier: the session that has it at the broker."""
+        self.interned: Weighed[bytes, bytes] = Weighed(INTERNED, STATIC_BYTES, len, lambda key: key)
+        """What the last messages of many clients are kept under."""
         self.members = SharedMembers(self)
         self.authenticator = BackendAuthentication(self, parts["authenticator"])
         super().__init__(**{**parts, "authenticator": self.authenticator})
+        self.subjects.identified = self._identified
         self.envelopes = Envelopes(self)
-        self.interned: Weighed[bytes, bytes] = Weighed(INTERNED, STATIC_BYTES, len, lambda key: key)
-        """What the last messages of many clients are kept under."""
         self.target = BackendTarget(self)
         self.target.subscriptions = {}
         self.subscribing.add(self.target, Subscription(filter="#", qos=2, retain_as_published=True))
         self.service = ServiceConnection(self)
+
+    def _identified(self, session: Session) -> None:
+        """Who a client is has been found out under the rules in force."""
+        if isinstance(session, GuardedSession):
+            bridge = self.settings.bridges.get(session.subject.user or "")
+            session.crosses(None if bridge is None else Bridge(self, bridge, session.subject))
 
     @property
     def oldest(self) -> int:
@@ -70,6 +78,7 @@ class GuardedScope(Scope):
         session = GuardedSession(
             site=self.site, decider=self.path.egress, principal=principal, client=client, subject=subject
         )
+        session.interned = self.interned
         self.owners[client] = session
         return session
 

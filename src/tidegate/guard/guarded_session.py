@@ -7,21 +7,28 @@ to the broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from tidegate.bounded import Bounded
+from tidegate.gate import Deny, Step
 from tidegate.guard.lending import Lending
 from tidegate.policy import Subject
 from tidegate.session import Delivery, Grant, Link, Message, Session, Site
 from tidegate.session.decider import Decider
 from tidegate.topics import matches
-from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
-from tidegate.wire.envelope import MessageId
+from tidegate.wire import NONE, V5, Connect, Disconnect, Properties, Publish, Reason, Subscribe, Unsubscribe
+from tidegate.wire.envelope import Envelope, MessageId
 
 if TYPE_CHECKING:
+    from tidegate.guard.bridging import Bridge
     from tidegate.guard.relayed_publishing import RelayedPublishing
     from tidegate.guard.upstream import Upstream
     from tidegate.scope.subscribing import Request
+
+
+REPLAYED: Final = Deny(step=Step.WRITE, rule="replayed")
+KNOWN: Final = 10_000  # publishers and topics of which each client's last message is known
 
 
 class Asked:
@@ -89,18 +96,26 @@ class Last:
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "greeting", "last", "lending", "relaying", "reopen", "upstream")
+    __slots__ = ("asked", "asks", "bridge", "greeting", "interned", "last", "lending", "relaying", "reopen", "upstream")
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
+        self.bridge: Bridge | None = None  # it is another broker's
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
         self.upstream: Upstream | None = None
         self.relaying: RelayedPublishing  # what it publishes over its present connection
         self.asks = 0  # subscriptions that ask for anything themselves
+        self.interned: dict[bytes, bytes] = {}
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
         self.lending = Lending(self)  # what the guard itself has sent
         self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
         self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
+
+    def crosses(self, bridge: Bridge | None) -> None:
+        """It is a link between environments, and acts as that."""
+        self.bridge = bridge
+        if bridge is not None:
+            self.inward, self.outward = bridge.inward, bridge.outward
 
     # -- the two connections -----------------------------------------------------------------------------------
 
@@ -172,6 +187,33 @@ class GuardedSession(Session):
     def retains_as_published(self, topic: str) -> bool:
         """Whether it wants to know which messages were published as retained ones."""
         return any(grant.retain_as_published for grant in self.matching(topic))
+
+    # -- what has been here --------------------------------------------------------------------------------------
+
+    def replayed(self, packet: Publish, topic: str, envelope: Envelope, oldest: int) -> Deny | None:
+        """Whether a message has been here. What is retained may come again, and what the broker says is a repetition.
+
+        One that is too old is none that a broker still owes to anybody.
+        """
+        micros = round(envelope.published * 1e6)
+        if micros < oldest:
+            return replace(REPLAYED, detail="it is older than `max_age`")
+        last, id, qos = self.last_of(topic, envelope), envelope.id, envelope.qos
+        if packet.dup or last.is_newer(id, micros, qos) or last.is_copy(id, qos, self.overlapping(topic)):
+            return None
+        return REPLAYED
+
+    def last_of(self, topic: str, envelope: Envelope) -> Last:
+        """The last message of the same publisher and topic."""
+        name, v5 = topic.encode(), self.upstream is not None and self.upstream.v5
+        known = self.last
+        if known is None:
+            known = self.last = Bounded(KNOWN)
+        key = b"%b%b%b%b" % (len(name).to_bytes(2, "big"), name, b"\0" if v5 else b"", envelope.static.data)
+        last = known.get(key)
+        if last is None:
+            last = known[self.interned[key]] = Last(envelope.id.origin)
+        return last
 
     # What a broker of MQTT 3.1.1 does not know of subscriptions.
 

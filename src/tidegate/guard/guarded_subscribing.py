@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
+from tidegate.gate import Deny
 from tidegate.guard.guarded_session import Asked, GuardedSession
 from tidegate.policy.demands import REQUIRE
 from tidegate.predicate import Predicate
@@ -45,6 +46,11 @@ class GuardedSubscribing(Subscribing):
     """The subscribing side of a guarded scope."""
 
     scope: GuardedScope
+
+    def _judge(self, session: Session, subscription: Subscription) -> tuple[int, Deny | None]:
+        if isinstance(session, GuardedSession) and session.bridge is not None:
+            return Reason.SUCCESS, None  # what crosses is decided message by message
+        return super()._judge(session, subscription)
 
     def _answer(self, request: Request, packet: Subscribe, connection: Connection | None, said: Properties) -> None:
         session = request.session

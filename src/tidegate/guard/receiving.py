@@ -5,29 +5,25 @@ A message that this client may not have is acknowledged to the broker and audite
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tidegate.bounded import Bounded
 from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
 from tidegate.guard.envelopes import CALLED, Unauthentic
-from tidegate.guard.guarded_session import Last
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
 from tidegate.wire import NONE, V5, Publish, Pubrel, decode, encode, encode_properties, encode_varint
 from tidegate.wire.envelope import Envelope, authentic_at
 
 if TYPE_CHECKING:
+    from tidegate.guard.bridging import Bridge
     from tidegate.guard.guarded_scope import GuardedScope
     from tidegate.guard.guarded_session import GuardedSession
     from tidegate.guard.upstream import Upstream
 
 UNENVELOPED: Final = Deny(step=Step.WRITE, rule="unenveloped")
-REPLAYED: Final = Deny(step=Step.WRITE, rule="replayed")
-KNOWN: Final = 10_000  # publishers and topics of which each client's last message is known
 
 
 class Receiving:
@@ -47,7 +43,7 @@ class Receiving:
         """A QoS 0 message that is not retained."""
         # hot: one MAC, one look-up, one append
         session, v5 = self.session, self.v5
-        after = start + 2 + (data[start] << 8 | data[start + 1])
+        after = stop if stop - start < 3 else start + 2 + (data[start] << 8 | data[start + 1])
         if after < stop and not (v5 and data[after]) and (known := session.last) is not None:
             edge, body, origin, number, micros = authentic_at(data, after + v5, stop, self.scope.settings.key)
             last = known.get(data[start:edge])
@@ -77,6 +73,9 @@ class Receiving:
         if message is None or (not self.v5 and self._own(message)):
             self._done_with(packet)
             return
+        if self.session.bridge is not None:
+            self._over_bridge(packet, message, self.session.bridge)
+            return
         events = self.scope.path.egress.received(self.session, message)
         if isinstance(events, Deny):
             self._denied(packet, message, events)
@@ -90,6 +89,15 @@ class Receiving:
             else:  # a monitor has made it
                 self.session.add(delivery, shown)
         if not waits:
+            self._done_with(packet)
+
+    def _over_bridge(self, packet: Publish, message: Message, bridge: Bridge) -> None:
+        """The client is another broker's bridge: the message goes to another environment."""
+        verdict = bridge.leaving(message)
+        if isinstance(verdict, Deny):
+            self.scope.report("write", bridge.outward, message.topic, verdict, message.context)
+            self._done_with(packet)
+        elif not self._passed_on(packet, verdict):
             self._done_with(packet)
 
     def _denied(self, packet: Publish, message: Message, why: Deny) -> None:
@@ -124,7 +132,7 @@ class Receiving:
             self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail=str(error)))
             return None
         static, id = envelope.static, envelope.id
-        if not packet.retain and (why := self._replayed(packet, envelope)) is not None:
+        if not packet.retain and (why := self.session.replayed(packet, topic, envelope, scope.oldest)) is not None:
             self._report(topic, why)
             return None
         if static.publisher.get(CALLED, static.topic) != topic:
@@ -156,33 +164,6 @@ class Receiving:
             id.output,
         )
 
-    def _replayed(self, packet: Publish, envelope: Envelope) -> Deny | None:
-        """Whether a message has been here. What is retained may come again, and what the broker says is a repetition.
-
-        One that is too old is none that the broker still owes to anybody.
-        """
-        scope, micros = self.scope, round(envelope.published * 1e6)
-        if micros < scope.oldest:
-            return replace(REPLAYED, detail="it is older than `max_age`")
-        last = self._last(packet.topic, envelope)
-        id, qos = envelope.id, envelope.qos
-        if packet.dup or last.is_newer(id, micros, qos):
-            return None
-        if not last.is_copy(id, qos, self.session.overlapping(packet.topic)):
-            return REPLAYED
-        return None
-
-    def _last(self, topic: str, envelope: Envelope) -> Last:
-        session, name = self.session, topic.encode()
-        known = session.last
-        if known is None:
-            known = session.last = Bounded(KNOWN)
-        key = b"%b%b%b%b" % (len(name).to_bytes(2, "big"), name, b"\0" if self.v5 else b"", envelope.static.data)
-        last = known.get(key)
-        if last is None:
-            last = known[self.scope.interned[key]] = Last(envelope.id.origin)
-        return last
-
     def _plain(self, packet: Publish, context: bytes) -> Message:
         """What comes without an envelope, and may."""
         site = self.scope.site
@@ -213,7 +194,7 @@ class Receiving:
             return
         if self._opened is None or not scope.gate.stored.clear_for(message, session):
             return
-        last = self._last(packet.topic, self._opened)
+        last = session.last_of(packet.topic, self._opened)
         name = packet.topic.encode()
         block = b""
         if session.version == V5:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny
+from tidegate.guard.guarded_session import GuardedSession
 from tidegate.session import Connection, Hold, Message
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.host import Events, Refusal, Route
@@ -21,6 +24,7 @@ from tidegate.session.publishing import Ack, Publishing, with_floor_properties
 from tidegate.wire import NONE, Properties, Puback, Pubcomp, Publish, Pubrec, Reason, Type, encode
 
 if TYPE_CHECKING:
+    from tidegate.guard.bridging import Bridge
     from tidegate.guard.upstream import Upstream
 
 PINGREQ: Final = b"\xc0\x00"
@@ -68,8 +72,38 @@ class RelayedPublishing(Publishing):
 
     def publish(self, packet: Publish) -> None:
         self._dup = packet.dup
-        super().publish(packet)
+        bridge = self.session.bridge if isinstance(self.session, GuardedSession) else None
+        if bridge is None:
+            super().publish(packet)
+        else:
+            self._over_bridge(packet, bridge)
         self._dup = False
+
+    def _over_bridge(self, packet: Publish, bridge: Bridge) -> None:
+        """What another broker's bridge publishes comes from another environment."""
+        session, properties = self.session, packet.properties
+        assert isinstance(session, GuardedSession)
+        if (alias := properties.topic_alias) is not None:
+            packet = replace(packet, topic=self._resolve(alias, packet.topic.encode()).decode())
+        pid, qos, topic = packet.packet_id, packet.qos, packet.topic
+        if topic[:1] == "$":  # it says whether it is connected, to whoever looks at this node
+            if qos:
+                self._taken_here(pid, qos)
+            return
+        if qos and not self.upstream.opened:
+            self.connection.close(Reason.SERVER_BUSY, "the broker is gone")
+            return
+        message = bridge.opened(session, packet, topic)
+        if isinstance(message, Message):
+            if qos:
+                self._relay(message, pid, lambda: 1 if self.upstream.publish(message) else 0)
+            else:
+                self.upstream.publish(message)
+            return
+        if message is not None:
+            bridge.scope.report("read", bridge.inward, topic, message)
+        if qos:  # a bridge sends again what is refused, for ever
+            self._taken_here(pid, qos)
 
     def take(
         self,
@@ -115,10 +149,15 @@ class RelayedPublishing(Publishing):
             properties,
             expires,
         )
+        self._relay(message, pid, partial(self.path.publish, route, message, session))
+
+    def _relay(self, message: Message, pid: int, publish: Callable[[], int | Refusal]) -> None:
+        """Publishes a QoS 1 or 2 message under the identifier of its client. What is acknowledged the broker says."""
+        site, upstream, qos = self.site, self.upstream, message.qos
         site.effort += TAKEN
         upstream.exchange, upstream.refused = pid | self._dup << 16, None
         self._ack = ack = Awaited(self, b"", written=True)
-        reached = self.path.publish(route, message, session)
+        reached = publish()
         relayed, upstream.exchange, self._ack = not upstream.exchange, 0, None
         if message.journaled:
             ack.written = False
@@ -129,12 +168,17 @@ class RelayedPublishing(Publishing):
             self._denied(message, pid, reached)
         elif upstream.refused is not None:
             self._denied(message, pid, upstream.refused)
-        else:  # it was for the node itself, or has reached nobody
-            type = Type.PUBACK if qos == 1 else Type.PUBREC
-            self._acknowledge(type, pid, Reason.SUCCESS, wait=message.noted, written=not message.journaled)
-            if qos == 2:
-                unreleased.keep(session, pid, (), 0)
-                self.deadline.start()
+        else:
+            self._taken_here(pid, qos, message)
+
+    def _taken_here(self, pid: int, qos: int, message: Message | None = None) -> None:
+        """It was for the node itself, or has reached nobody."""
+        noted, journaled = (False, False) if message is None else (message.noted, message.journaled)
+        type = Type.PUBACK if qos == 1 else Type.PUBREC
+        self._acknowledge(type, pid, Reason.SUCCESS, wait=noted, written=not journaled)
+        if qos == 2:
+            unreleased.keep(self.session, pid, (), 0)
+            self.deadline.start()
 
     def _wait_for_broker(self, pid: int, qos: int, message: Message, ack: Awaited, relayed: bool) -> None:
         if relayed:
@@ -170,7 +214,8 @@ class RelayedPublishing(Publishing):
         kept = (session.incoming or {}).get(pid)
         self._ack = ack = Awaited(self, bytes((0x70, 2, pid >> 8, pid & 0xFF)), written=True)
         for message, events in released:
-            site.effort += TAKEN + self.path.deliver_released(events, message, session)
+            reached = self.path.deliver_released(events, message, session)  # which has a price of its own
+            site.effort += TAKEN + reached
         self._ack = None
         if not ack.count:
             super()._publish_released(pid, [])

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.config.address import Address
 from tidegate.config.links import Authenticate, Gone, Unenveloped
+from tidegate.policy.scopes import ScopeLink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """Another broker's bridge that is a client."""
+
+    environment: str
+    """What its link calls the environment behind it."""
+    key: bytes
+    """What messages there are authenticated with."""
+    into: ScopeLink | None
+    """What crosses from there; None: nothing."""
+    out: ScopeLink | None
+    """What crosses from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +38,8 @@ class Settings:
     """What envelopes are authenticated with."""
     max_age: float | None
     """Seconds after which a message of the broker is not taken any more; None: it is."""
+    bridges: Mapping[str, BridgeSettings]
+    """By the user that each authenticates as."""
     max_packet: int
     """Bytes of a packet that is taken from the broker."""
 

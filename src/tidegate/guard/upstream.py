@@ -2,7 +2,7 @@
 
 Both connections of a client use the same packet identifiers: what the client sends under one goes on under it, and what
 the broker sends under one reaches the client under it. So whoever has to send something again does, and the guard keeps
-nothing of an exchange that a crash could lose (docs/decisions/0046).
+nothing of an exchange that a crash could lose (docs/decisions/0048).
 
 - Bytes from the broker raise only packet errors, which end this connection, and with it that of its client.
 - Nothing is read from the broker while the client does not take what came, and nothing from the client while the broker
@@ -24,6 +24,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard.receiving import Receiving
 from tidegate.session import Hold, Message
+from tidegate.session.carried_proof import without_proof
 from tidegate.session.frames import EXACT
 from tidegate.session.grant import Shut
 from tidegate.session.packet_costs import QUICK
@@ -364,7 +365,7 @@ class Upstream(asyncio.Protocol):
         """The floor is in the envelope; the remaining time is for the broker."""
         if not self.v5:
             return NONE
-        properties = message.properties
+        properties = without_proof(message.properties)
         pairs = properties.user_properties
         if pairs and pairs[-1][0] == FLOOR:
             properties = replace(properties, user_properties=pairs[:-1])

@@ -6,16 +6,21 @@ import asyncio
 import os
 import secrets
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from tidegate.config import Config
+from tidegate.config.brokering import link_types
 from tidegate.config.links import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
+from tidegate.guard.settings import BridgeSettings
 from tidegate.net import client_context
+from tidegate.policy.brokering import UNTYPED
+from tidegate.policy.scopes import ScopeLink, TopicMapping
 from tidegate.scope import Scope
 
 if TYPE_CHECKING:
@@ -100,6 +105,7 @@ class Guards:
         assert scope.backend is not None
         if scope.backend.tls and str(scope.backend) not in self._contexts:
             self._contexts[str(scope.backend)] = self._context(config)
+        types = link_types(config) if scope.bridges else {}
         return Settings(
             address=scope.backend,
             authenticate=scope.authenticate,
@@ -108,6 +114,15 @@ class Guards:
             username=scope.username,
             password=None if scope.password is None else scope.password.encode(),
             key=self._key(name, scope, config),
+            bridges={
+                bridge.user: BridgeSettings(
+                    environment=environment,
+                    key=bridge.secret.encode(),
+                    into=_crossing(environment, name, types, bridge.crossings(into=True)),
+                    out=_crossing(name, environment, types, bridge.crossings(into=False)),
+                )
+                for environment, bridge in scope.bridges.items()
+            },
             max_age=config.limits.session_expiry if scope.max_age is None else scope.max_age,
             max_packet=max((each.max_packet for each in config.listeners), default=LARGEST) + ENVELOPE,
         )
@@ -147,6 +162,15 @@ class Guards:
             upstream.failed(f"no answer from the broker in {CONNECTING:g} s")
         except OSError as error:
             upstream.failed(error.strerror or str(error))
+
+
+def _crossing(
+    source: str, target: str, types: Mapping[str, str | None], shares: tuple[TopicMapping, ...]
+) -> ScopeLink | None:
+    """What crosses a bridge in one direction."""
+    if not shares:
+        return None
+    return ScopeLink(source=source, target=target, type=types.get(f"{source}->{target}") or UNTYPED, shares=shares)
 
 
 def _kept(path: Path) -> bytes:

@@ -197,6 +197,8 @@ class NodeLink:
     """The addresses of the other end, the preferred one first; none: the other end connects."""
     peer: str | None = None
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
+    trusted: bool = True
+    """Whether the node at the other end is believed."""
     overflow: Overflow = Overflow.DROP
     forward: Forward = Forward.ALL
     broker: Broker | None = None
@@ -208,6 +210,16 @@ class NodeLink:
     def name(self) -> str:
         """As this end calls it: at the other one near and far change places."""
         return f"{self.near}->{self.far}"
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Links of another kind are other links."""
+        return self.broker is None, self.trusted
+
+    @property
+    def reads(self) -> bool:
+        """Whether the far end is itself a reader of the full content, which nobody holds to anything."""
+        return self.kind != (True, True)
 
     @property
     def directions(self) -> tuple[ScopeLink, ...]:

@@ -164,7 +164,7 @@ class LinkExports:
 
 def without_floor(properties: Properties, link: ScopeLink) -> Properties:
     """Properties as they are behind a link: without the floor, and answers have to find their way back."""
-    pairs = properties.user_properties
+    pairs = without_proof(properties).user_properties
     if pairs and pairs[-1][0] == FLOOR:
         pairs = pairs[:-1]
     response = properties.response_topic

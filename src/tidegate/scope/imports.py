@@ -74,7 +74,7 @@ class LinkImports:
             return UNKNOWN_ORIGIN
         if packet.retain:  # also one that has been here: it is not gone at the other end
             self.control.came_retained(packet.topic)
-        known: Id = (static.publisher["domain"], id.origin, id.number, id.output)
+        known = self._known(static, id)
         if packet.qos and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
             return None
         kept = None
@@ -86,7 +86,7 @@ class LinkImports:
             self.scope.audit.failed(link, packet.topic, AHEAD)
         proven = False
         if static.capability is not None:
-            answer = self.control.links.capabilities.proven(self.scope, envelope, packet, payload)
+            answer = self._proven(envelope, packet, payload)
             if isinstance(answer, Deny):
                 self._report(link, packet.topic, answer, id)
                 return answer
@@ -258,6 +258,14 @@ class LinkImports:
         message = Message(topic, b"", 0, False, 0.0, origin, id.number, b"", link.type, output=id.output)
         self.scope.report("read", link, topic, why, None, message)
 
+    def _known(self, static: Static, id: MessageId) -> Id:
+        """The id of a message among those of the domain of its publisher."""
+        return static.publisher["domain"], id.origin, id.number, id.output
+
+    def _proven(self, envelope: Envelope, packet: Publish, payload: bytes) -> bool | Deny:
+        """Whether the publisher has proven a message that brings a capability; why it is refused."""
+        return self.control.links.capabilities.proven(self.scope, envelope, packet, payload)
+
     def _domains(self, static: Static) -> set[str]:
         """Of all people that a message comes from."""
         statics = [static, *(open(each, None, statics=self._statics)[0].static for each in static.others)]
@@ -288,7 +296,7 @@ class LinkImports:
         before = link.before(packet.topic)
         taken = packet.qos if before is None else min(packet.qos, link.qos(before))
         lowered = envelope.qos if envelope.qos != taken else None
-        key = (static.data, packet.topic, f"{lowered} {proven}")
+        key = (static.data, packet.topic, f"{lowered} proven" if proven else str(lowered))
         data = self._contexts.get(key)
         if data is None:
             others: list[SourceContext] = []

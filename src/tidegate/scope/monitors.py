@@ -322,7 +322,8 @@ class Monitoring:
         tally = self.states.tallies[attachment.id]
         tally.seen += 1
         foreign = attachment.id in self._foreign
-        begun = self._stopwatch() if foreign else 0.0
+        timed = foreign or bool(self._roots.get(attachment.id))  # what conditions cost is for the content to say
+        begun = self._stopwatch() if timed else 0.0
         try:
             state, outputs = attachment.monitor.step(instance.state, event)
         except MonitorFailed as error:
@@ -331,8 +332,11 @@ class Monitoring:
             self.scope.report(crossing.action, crossing.link, message.topic, why, message.context)
             return None
         finally:
-            if foreign:
-                tally.spent += self._stopwatch() - begun
+            if timed:
+                spent = self._stopwatch() - begun
+                self.site.effort += int(spent * 1e6)
+                if foreign:
+                    tally.spent += spent
         sources: Sources = instance.sources
         if attachment.monitor.remembers and (sources or state != instance.state):
             sources = self._remembered(instance, state, message, crossing)

@@ -430,7 +430,7 @@ class NodeLinks:
         publishers: Publishers,
         bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
     ) -> None:
-        """`bridge` makes the end of a link to a foreign broker."""
+        """`bridge` makes the end of a link to a foreign broker, or to a node that is not trusted."""
         self._scopes = scopes
         self._bridge = bridge
         self.bridged: dict[str, frozenset[str]] = {}
@@ -453,8 +453,8 @@ class NodeLinks:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = rules.space.joined
         links = {link.name: link for link in rules.space.remote}
-        kinds = {name: end.link.broker is None for name, end in self.ends.items()}
-        for name in [name for name in kinds if name not in links or (links[name].broker is None) is not kinds[name]]:
+        kinds = {name: end.link.kind for name, end in self.ends.items()}
+        for name in [name for name in kinds if name not in links or links[name].kind != kinds[name]]:
             end = self.ends.pop(name)
             owed = end.owed
             end.end()
@@ -466,7 +466,7 @@ class NodeLinks:
                 end = known
                 end.configure(link)
             else:
-                make = LinkEnd if link.broker is None else self._bridge
+                make = self._bridge if link.reads else LinkEnd
                 end = self.ends[name] = make(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, passed, undecided
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, passed
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
@@ -35,6 +35,7 @@ from tidegate.policy.control_topics import KEYS
 from tidegate.scope.delivered_once import Seen, first
 from tidegate.scope.large_fanout import PIECE, LargeFanout
 from tidegate.scope.monitors import Emission, Made, Monitoring
+from tidegate.scope.priced_conditions import asked
 from tidegate.scope.protection import Keyring, Protector
 from tidegate.scope.subscribing import matching
 from tidegate.scope.traversal import Traversal, crossed
@@ -54,7 +55,7 @@ class Path:
     """The eleven steps of one scope."""
 
     def __init__(self, scope: Scope, keyring: Keyring | None, stopwatch: Callable[[], float]) -> None:
-        self.scope, self.site = scope, scope.site
+        self.scope, self.site, self._stopwatch = scope, scope.site, stopwatch
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
         self.egress = self._egress(stopwatch)
@@ -185,14 +186,11 @@ class Path:
     def write(self, plan: Plan, message: Message, link: Link) -> Deny | None:
         """Step 1: why it must not be written, which is audited."""
         why = plan.refusal
-        if why is None:
-            if plan.control:
-                why = undecided(plan.admission, message)
-                if why is None and message.topic not in KEYS:
-                    why = self.scope.publishers.take(message)
-            elif plan.admission:
-                # semantics, *Time*: a denied retained publish neither sets nor clears
-                why = undecided(plan.admission, message)
+        if why is None and plan.admission:
+            # semantics, *Time*: a denied retained publish neither sets nor clears
+            why = asked(plan.admission, message, self.site, self._stopwatch)
+        if why is None and plan.control and message.topic not in KEYS:
+            why = self.scope.publishers.take(message)
         if why is not None:
             self.scope.report("write", link, message.topic, why, message.context, message)
         return why

@@ -16,21 +16,27 @@ from tidegate.gate import RuleSet, ScopeExit
 from tidegate.gate.plan_cache import PLAN_COST
 from tidegate.gate.scope_links import link_ends, link_monitors
 from tidegate.monitor import ModeRevision
-from tidegate.policy.scopes import ScopeLink
+from tidegate.policy.scopes import NodeLink, ScopeLink
 from tidegate.scope.authenticator import Authenticator, Identity
 from tidegate.scope.bridge import BrokerEnd
 from tidegate.scope.decision_reports import Audit
 from tidegate.scope.foreign_preferences import ForeignOwners
 from tidegate.scope.link_opening import carried
-from tidegate.scope.node_links import NodeLinks
+from tidegate.scope.node_links import LinkEnd, NodeLinks
 from tidegate.scope.protection import Keyring
 from tidegate.scope.scope import NOBODY, Scope
 from tidegate.scope.stored_publisher_rules import Publishers
+from tidegate.scope.untrusted_link import UntrustedEnd
 from tidegate.session import Site
 from tidegate.wire import Reason
 
 LEAST = 1000
 """Of the plans of all scopes together each may have as many."""
+
+
+def _bridge(link: NodeLink, scope: Scope, links: NodeLinks) -> LinkEnd:
+    """The end here of a link whose far end is not believed."""
+    return BrokerEnd(link, scope, links) if link.broker is not None else UntrustedEnd(link, scope, links)
 
 
 class Realm:
@@ -61,7 +67,7 @@ class Realm:
         self.publishers = Publishers(site, self.scopes, audit)
         self.foreign = ForeignOwners(site, self.scopes)
         self._closed: dict[str, Scope] = {}
-        self.node_links = NodeLinks(self.scopes, self.foreign, self.publishers, BrokerEnd)
+        self.node_links = NodeLinks(self.scopes, self.foreign, self.publishers, _bridge)
         self._opened = 0  # links
         self._arrange(rules)
 

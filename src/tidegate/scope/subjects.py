@@ -3,6 +3,7 @@ service of this node is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.policy import Demand
@@ -36,6 +37,7 @@ class Subjects:
         self.scope = scope
         self.site = scope.site
         self.authenticator = authenticator
+        self.identified: Callable[[Session], None] = lambda session: None  # told whose subject has been found
 
     def subject(self, identity: Identity, *, client: str, address: str, listener: str, bridge: bool = False) -> Subject:
         return Subject(
@@ -69,6 +71,7 @@ class Subjects:
         old = session.subject
         session.identify(subject, demand, context.encode(), types, self.scope.entrance.name)
         session.generation = self.site.generation
+        self.identified(session)
         self.scope.publishers.came(session, old)
         if subject.foreign is not None and self.scope.node_links is not None:
             self.scope.node_links.owners.foreign.came(session)

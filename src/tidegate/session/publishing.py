@@ -362,7 +362,8 @@ class Publishing:
         if not site.opened:
             site.open()
         for message, events in released:
-            site.effort += TAKEN + self.path.deliver_released(events, message, session)
+            reached = self.path.deliver_released(events, message, session)  # which has a price of its own
+            site.effort += TAKEN + reached
         wait = False
         for message in messages:
             wait = wait or message.rows > 0 or message.noted or (message.retain and site.store.noted)

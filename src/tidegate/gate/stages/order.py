@@ -85,7 +85,7 @@ class StageSet:
         linked = self.sending + self.receiving if self.rules.space.links else ()
         if self.rules.space.remote:
             linked += self.exporting
-            if any(link.broker is not None for link in self.rules.space.remote):
+            if any(link.reads for link in self.rules.space.remote):
                 linked += self.bridging
         return self.ingress + self.egress + linked
 
