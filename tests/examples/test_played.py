@@ -37,6 +37,7 @@ PLAYED = (
     "smart-home",
     "thermostat",
     "two-gyms",
+    "two-gyms-mosquitto",
     "weather-station",
 )
 TIDEGATE = Path(sys.executable).with_name("tidegate")
@@ -64,6 +65,7 @@ HOLES = {
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
     "two-gyms": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
+    "two-gyms-mosquitto": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in
@@ -72,6 +74,7 @@ HOLED = {
     "house-outside": "house.yaml",
     "satellite": "master.yaml",
     "two-gyms": "mygym.yaml",
+    "two-gyms-mosquitto": "bridging.yaml",
 }
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}
