@@ -234,7 +234,7 @@ class LinkConnections:
             "state": State.CONNECTED.value if connected else dialed.get("state", State.WAITING.value),
             "address": dialed.get("address") or (None if peer is None else peer.address),
             "level": None if peer is None else peer.level,
-            "queue": session.queued + session.inflight,
+            "queue": end.owed,
             "bytes": session.queued_bytes + session.flying,
             "oldest": None if oldest is None else round(max(0.0, time.time() - oldest), 3),
             "round_trip": dialed.get("round_trip"),

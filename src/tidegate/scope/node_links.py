@@ -25,6 +25,7 @@ from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
@@ -116,6 +117,7 @@ class LinkEnd:
         """What the other node has said of itself when the connection was opened."""
         self.wanted_there = WantedThere(self)
         self.wanted_here = WantedHere(self)
+        self.better = BetterConnections(self)
         self.standbys: dict[str, StandbyEnd] = {}
         """The connections that are open beside the one that carries, by name."""
         self.carried_by = ""  # the name of the one that carries, if that was a standby
@@ -127,6 +129,7 @@ class LinkEnd:
             subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
         )
         self.session.displaced = self._displaced
+        self.session.deferring = self.better.look
         self.link = link
         self.handshake = scope.handshake
         self.lifetime = self
@@ -179,6 +182,7 @@ class LinkEnd:
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
+        self.session.gathered()  # it was decided by the rules before
         if self.link.into is not None and self.link.into != link.into:
             self.plans.former = self.link.into
         self.link = link
