@@ -238,6 +238,10 @@ def links(
         bool, typer.Option("--brief", help="About four minutes, or two and a half with `--work chain`: short rounds.")
     ] = False,
     out: Out = RESULTS,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Profile both nodes during this load instead of comparing."),
+    ] = None,
     json_output: Json = False,
     check: Check = False,
 ) -> None:
@@ -255,6 +259,12 @@ def links(
         parts = chosen(work or (works.BRIEF_PARTS if brief else []), list(works.PARTS))
         seconds = 0.3 if quick else BRIEF_SECONDS if brief else duration
         plan = _plan(rounds, min(duration, seconds), quick=quick)
+        if profile:
+            file = out / f"links-profile-{profile}.txt"
+            text = works.profile(profile, plan)
+            out.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            return _console().print(f"Written: {file}", highlight=False, soft_wrap=True)
         extent = works.QUICK if quick else works.BRIEF if brief else works.WHOLE
         with _progress(works.count(parts, plan, extent)) as before:
             found = works.measure(parts, plan, extent, before)
