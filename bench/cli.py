@@ -273,6 +273,34 @@ def links(
 
 
 @app.command()
+def guard(
+    work: Annotated[Names, _named("Only scenarios, saturated or idle; can be repeated.")] = None,
+    rounds: EveryRound = 3,
+    duration: Annotated[float, typer.Option(help="Seconds of each measurement.", min=0.2)] = 5.0,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of a part, to see that it works.")] = False,
+    out: Out = RESULTS,
+    json_output: Json = False,
+    check: Check = False,
+) -> None:
+    """Guard: what it adds in front of Mosquitto, in two environments with a bridge, saturated, and in memory.
+
+    Needs two cores and Debian's mosquitto. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench guard --quick[/dim]
+    """
+    from bench.guard import report, works
+    from bench.harness.work import chosen
+
+    with _failing():
+        parts = chosen(work or [], list(works.PARTS))
+        plan = _plan(rounds, duration, quick=quick)
+        with _progress(works.count(parts, plan, quick=quick)) as before:
+            found = works.measure(parts, plan, quick=quick, before=before)
+    stem = _stem("guard", work, quick=plan.rounds < works.ENOUGH_ROUNDS)
+    _publish(report.report(found), out, stem, json_output=json_output, check=check)
+
+
+@app.command()
 def keys(
     work: Annotated[Names, _named("Only requests, direct, beside or indoors; can be repeated.")] = None,
     rounds: EveryRound = ENOUGH_ROUNDS,

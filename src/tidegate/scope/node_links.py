@@ -179,6 +179,7 @@ class LinkEnd:
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
+        self.session.gathered()  # it was decided by the rules before
         if self.link.into is not None and self.link.into != link.into:
             self.plans.former = self.link.into
         self.link = link

@@ -147,7 +147,11 @@ class LinkSession(Session):
         bundles, self._bundles, self._free = self._bundles, {}, BUNDLED_BYTES if self.bundling else 0
         self._put_at = self.site.now
         self._busy = self.bundling and sum(map(len, bundles.values())) >= BUSY + len(bundles)
-        for head, *payloads in bundles.values():
+        for bundle in bundles.values():
+            head, payloads = bundle[0], bundle[1:]
+            if len(payloads) == 1:  # hot: of many publishers
+                self._put(head, payloads)
+                continue
             most = MAX_BUNDLE if max(map(len, payloads)) <= LONGEST_BUNDLED else 1
             for first in range(0, len(payloads), most):
                 self._put(head, payloads[first : first + most])
