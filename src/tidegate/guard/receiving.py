@@ -37,7 +37,7 @@ class Receiving:
         self.upstream = upstream
         self.v5 = upstream.v5
         self._opened: Envelope | None = None  # of the message that is being taken
-        self.own: set[int] = set()  # QoS 2 messages that the guard answers in place of its client
+        self.own: set[int] | None = None  # QoS 2 messages that the guard answers in place of its client
 
     def unacknowledged(self, data: bytes, start: int, stop: int) -> None:
         """A QoS 0 message that is not retained."""
@@ -218,7 +218,7 @@ class Receiving:
         if not packet.qos:
             session.append(head + tail, acknowledged=False)
             return True
-        if packet.packet_id in session.lending:
+        if session.lent is not None and packet.packet_id in session.lent:
             self.upstream.end("the broker has come to a packet identifier that the guard uses")
             return True
         if packet.dup:
@@ -232,13 +232,15 @@ class Receiving:
         if packet.qos == 1:
             self.upstream.send(b"\x40\x02" + pid.to_bytes(2, "big"))
         elif packet.qos == 2:
+            if self.own is None:
+                self.own = set()
             self.own.add(pid)
             self.upstream.send(b"\x50\x02" + pid.to_bytes(2, "big"))
 
     def released(self, packet: Pubrel) -> None:
         """PUBREL of the broker."""
         pid = packet.packet_id
-        if pid in self.own:
+        if self.own is not None and pid in self.own:
             self.own.discard(pid)
             self.upstream.send(b"\x70\x02" + pid.to_bytes(2, "big"))
         else:

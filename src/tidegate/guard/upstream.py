@@ -13,7 +13,6 @@ nothing of an exchange that a crash could lose (docs/decisions/0048).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
@@ -63,6 +62,8 @@ PINGRESP: Final = b"\xd0\x00"
 FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
 TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
+_TAKEN: Final = Connack(session_present=False, reason=0)
+ANSWER: Final = 10.0  # seconds for CONNACK
 _RETURN_CODES: Final = {
     1: Reason.UNSUPPORTED_PROTOCOL_VERSION,
     2: Reason.CLIENT_IDENTIFIER_NOT_VALID,
@@ -125,7 +126,7 @@ class Upstream(asyncio.Protocol):
         self.exchange = 0  # the packet identifier of the PUBLISH of the client that is being taken, and DUP above it
         self.refused: Deny | None = None  # why that has not gone to the broker
         self.out: list[bytes] = Shut()
-        self.pings: deque[bool] = deque()
+        self.pings: list[bool] = []
         """Which have no answer yet: of the client, or of the guard."""
         self.shut = True
         self.write: Callable[[bytes], None]
@@ -153,6 +154,12 @@ class Upstream(asyncio.Protocol):
         packet, self._packet = self._packet, None
         assert packet is not None
         self.write(encode(packet, packet.version))
+        self._timer = self.site.timers.at(self.site.now + ANSWER, self._late)
+
+    def _late(self) -> None:
+        self.error = f"the broker has not answered CONNECT in {ANSWER:g} s"
+        self.abort()
+        self._tell()
 
     def failed(self, why: str) -> None:
         """There is no connection."""
@@ -210,6 +217,7 @@ class Upstream(asyncio.Protocol):
 
     def begin(self) -> None:
         """Takes what came right behind CONNACK, once the client has been told."""
+        self.connack = _TAKEN  # the other is not needed any more, and there may be very many
         if self._unread:
             self._take(b"")
 
@@ -267,6 +275,8 @@ class Upstream(asyncio.Protocol):
         assert isinstance(packet, Connack)
         self.connack = packet
         self._unread = data[stop:]
+        self.site.timers.cancel(self._timer)
+        self._timer = None
         if self.refusal is not None:
             self.error = packet.properties.reason_string or ""
             self.abort()
@@ -306,7 +316,7 @@ class Upstream(asyncio.Protocol):
             case Suback() | Unsuback():
                 self.scope.subscribing.answered(session, packet)
             case Pingresp():
-                if self.pings and self.pings.popleft():
+                if self.pings and self.pings.pop(0):
                     session.send(PINGRESP)
             case Disconnect():
                 said = packet.properties.reason_string

@@ -22,6 +22,7 @@ from tidegate.net import client_context
 from tidegate.policy.brokering import UNTYPED
 from tidegate.policy.scopes import ScopeLink, TopicMapping
 from tidegate.scope import Scope
+from tidegate.wire import V5, V311
 
 if TYPE_CHECKING:
     from tidegate.guard.upstream import Upstream
@@ -95,6 +96,27 @@ class Guards:
             scope.service.close()
         for task in self._dialing:
             task.cancel()
+
+    # -- what is told ------------------------------------------------------------------------------------------
+
+    def status(self) -> list[dict[str, Any]]:
+        """What `tidegate status` and the metrics tell of each guarded scope."""
+        return [self._row(scope) for scope in self._guarded()]
+
+    def _row(self, scope: GuardedScope) -> dict[str, Any]:
+        service, settings = scope.service, scope.settings
+        opened = service.upstream is not None and service.upstream.opened
+        return {
+            "scope": scope.name,
+            "backend": str(settings.address),
+            "state": "connected" if opened else "gone",
+            "version": {V5: "5", V311: "3.1.1"}[service.version],
+            "level": scope.target.subject.level,
+            "clients": sum(session.upstream is not None for session in scope.owners.values()),
+            "waiting": service.waiting,
+            "gone": settings.gone.value,
+            "error": service.error or None,
+        }
 
     def _guarded(self) -> list[GuardedScope]:
         return [scope for scope in self._node.scopes.values() if isinstance(scope, GuardedScope)]
