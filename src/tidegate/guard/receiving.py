@@ -5,13 +5,14 @@ A message that this client may not have is acknowledged to the broker and audite
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
-from tidegate.guard.envelopes import CALLED, Unauthentic
+from tidegate.guard.envelopes import CALLED, PROPERTY, Unauthentic
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
 from tidegate.wire import NONE, V5, Publish, Pubrel, decode, encode, encode_properties, encode_varint
@@ -123,7 +124,13 @@ class Receiving:
         if topic[:1] == "$" and topic.startswith("$SYS/"):
             return self._plain(packet, envelopes.backend(scope))
         try:
-            envelope, payload = scope.envelopes.opened(packet.payload)
+            if scope.settings.as_property:
+                pairs = packet.properties.user_properties
+                envelope, payload = scope.envelopes.opened_property(pairs, packet.payload), packet.payload
+                pairs = tuple(pair for pair in pairs if pair[0] != PROPERTY)
+                packet = replace(packet, properties=replace(packet.properties, user_properties=pairs))
+            else:
+                envelope, payload = scope.envelopes.opened(packet.payload)
         except Unauthentic as error:
             if not packet.payload:
                 return None  # a retained message was cleared: what says so to clients comes in an envelope

@@ -169,13 +169,14 @@ class RelayedPublishing(Publishing):
         elif upstream.refused is not None:
             self._denied(message, pid, upstream.refused)
         else:
-            self._taken_here(pid, qos, message)
+            self._taken_here(pid, qos, message, reached)
 
-    def _taken_here(self, pid: int, qos: int, message: Message | None = None) -> None:
-        """It was for the node itself, or has reached nobody."""
+    def _taken_here(self, pid: int, qos: int, message: Message | None = None, reached: int = 1) -> None:
+        """It was for the node itself; or it has reached nobody, because the broker is too weak for it."""
+        reason = Reason.SUCCESS if reached else self._nobody(Reason.NO_MATCHING_SUBSCRIBERS)
         noted, journaled = (False, False) if message is None else (message.noted, message.journaled)
         type = Type.PUBACK if qos == 1 else Type.PUBREC
-        self._acknowledge(type, pid, Reason.SUCCESS, wait=noted, written=not journaled)
+        self._acknowledge(type, pid, reason, wait=noted, written=not journaled)
         if qos == 2:
             unreleased.keep(self.session, pid, (), 0)
             self.deadline.start()

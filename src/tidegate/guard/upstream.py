@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
+from tidegate.guard.envelopes import PROPERTY
 from tidegate.guard.receiving import Receiving
 from tidegate.session import Hold, Message
 from tidegate.session.carried_proof import without_proof
@@ -50,6 +51,7 @@ from tidegate.wire import (
     encode_publish_parts,
     frame,
 )
+from tidegate.wire.envelope import to_property
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -339,7 +341,6 @@ class Upstream(asyncio.Protocol):
 
         QoS 1 and 2 go under the identifier in `exchange`.
         """
-        site = self.site
         pid = 0
         first = 0x30 | message.qos << 1
         if message.qos:
@@ -349,12 +350,11 @@ class Upstream(asyncio.Protocol):
             pid = self.exchange & 0xFFFF
             first |= 0x08 * (self.exchange >> 16)
         try:
-            payload = self.scope.envelopes.sealed(message, site.now)
+            payload, properties = self._sealed(message)
         except ValueError as error:
             self.refused = replace(TOO_LARGE, detail=str(error))
             return None
-        clears = message.retain and not message.payload
-        properties = self._forwarded(message)
+        clears = message.retain and not message.payload and not self.scope.settings.as_property
         head, tail = encode_publish_parts(
             message.topic.encode(), payload, message.qos, message.retain and not clears, self.version, properties
         )
@@ -370,6 +370,16 @@ class Upstream(asyncio.Protocol):
         self.exchange = 0
         self.send(data)
         return data
+
+    def _sealed(self, message: Message) -> tuple[bytes, Properties]:
+        """Content and properties of a message in its envelope."""
+        envelopes, now = self.scope.envelopes, self.site.now
+        properties = self._forwarded(message)
+        if not self.scope.settings.as_property:
+            return envelopes.sealed(message, now), properties
+        pairs = tuple(pair for pair in properties.user_properties if pair[0] != PROPERTY)
+        mine = (PROPERTY, to_property(envelopes.envelope(message, now)))
+        return message.payload, replace(properties, user_properties=(*pairs, mine))
 
     def _forwarded(self, message: Message) -> Properties:
         """The floor is in the envelope; the remaining time is for the broker."""

@@ -14,6 +14,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.config.brokering import link_types
+from tidegate.config.links import EnvelopeForm
 from tidegate.config.links import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
@@ -132,6 +133,8 @@ class Guards:
             address=scope.backend,
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
+            as_property=scope.envelope is EnvelopeForm.PROPERTY,
+            level=scope.level,
             gone=scope.gone,
             username=scope.username,
             password=None if scope.password is None else scope.password.encode(),
