@@ -238,6 +238,10 @@ def links(
         bool, typer.Option("--brief", help="About four minutes, or two and a half with `--work chain`: short rounds.")
     ] = False,
     out: Out = RESULTS,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Profile both nodes during this load instead of comparing."),
+    ] = None,
     json_output: Json = False,
     check: Check = False,
 ) -> None:
@@ -255,10 +259,44 @@ def links(
         parts = chosen(work or (works.BRIEF_PARTS if brief else []), list(works.PARTS))
         seconds = 0.3 if quick else BRIEF_SECONDS if brief else duration
         plan = _plan(rounds, min(duration, seconds), quick=quick)
+        if profile:
+            file = out / f"links-profile-{profile}.txt"
+            text = works.profile(profile, plan)
+            out.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            return _console().print(f"Written: {file}", highlight=False, soft_wrap=True)
         extent = works.QUICK if quick else works.BRIEF if brief else works.WHOLE
         with _progress(works.count(parts, plan, extent)) as before:
             found = works.measure(parts, plan, extent, before)
     stem = _stem("links", [*(work or ()), *["brief"] * brief], quick=plan.rounds < works.ENOUGH_ROUNDS)
+    _publish(report.report(found), out, stem, json_output=json_output, check=check)
+
+
+@app.command()
+def guard(
+    work: Annotated[Names, _named("Only scenarios, saturated or idle; can be repeated.")] = None,
+    rounds: EveryRound = 3,
+    duration: Annotated[float, typer.Option(help="Seconds of each measurement.", min=0.2)] = 5.0,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of a part, to see that it works.")] = False,
+    out: Out = RESULTS,
+    json_output: Json = False,
+    check: Check = False,
+) -> None:
+    """Guard: what it adds in front of Mosquitto, in two environments with a bridge, saturated, and in memory.
+
+    Needs two cores and Debian's mosquitto. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench guard --quick[/dim]
+    """
+    from bench.guard import report, works
+    from bench.harness.work import chosen
+
+    with _failing():
+        parts = chosen(work or [], list(works.PARTS))
+        plan = _plan(rounds, duration, quick=quick)
+        with _progress(works.count(parts, plan, quick=quick)) as before:
+            found = works.measure(parts, plan, quick=quick, before=before)
+    stem = _stem("guard", work, quick=plan.rounds < works.ENOUGH_ROUNDS)
     _publish(report.report(found), out, stem, json_output=json_output, check=check)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -100,6 +102,31 @@ def node(config: Path) -> Iterator[None]:
             code = running.wait()
     if code:
         raise Trouble(f"the node ended with exit code {code}:\n{log.read_text()}")
+
+
+@contextlib.contextmanager
+def mosquitto(config: Path) -> Iterator[None]:
+    """Debian's Mosquitto with this configuration, from when it listens to the end of the block."""
+    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        raise Trouble("mosquitto is not installed")
+    port = next(int(line.split()[1]) for line in config.read_text().splitlines() if line.startswith("listener "))
+    log = _var(config) / f"{config.stem}-mosquitto.log"
+    with log.open("wb") as stream:
+        running = subprocess.Popen([program, "-c", str(config)], stdout=stream, stderr=stream)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if running.poll() is not None or time.monotonic() > deadline:
+                raise Trouble(f"Mosquitto did not start:\n{log.read_text()}")
+            with contextlib.suppress(OSError):
+                socket.create_connection((HOST, port), timeout=PATIENCE).close()
+                break
+            time.sleep(0.02)
+        yield
+    finally:
+        running.terminate()
+        running.wait(PATIENCE)
 
 
 def copy(config: Path) -> Path:

@@ -27,7 +27,8 @@ from bench.load.job import PAYLOAD, LoadError
 FAILED = 3
 STAMP = struct.Struct(">Q")
 LAST = 3.0  # seconds for what is on its way when the last has been sent
-NEAR_TOPIC, FAR_TOPIC = "near", "far"  # what the bridge makes of `share/` on the other side
+NEAR, FAR = "near", "far"
+"""The environments, and the first level of the topics of what is published there."""
 PUBLISH, PUBREC, PUBREL, PUBCOMP = 0x30, 0x50, 0x62, 0x70
 
 
@@ -88,8 +89,8 @@ class _Run:
         self.measuring_from = self.measuring_to = 0
         scenario = trial.scenario
         sides = {
-            "near": (trial.near_port, scenario.near_publishers, scenario.near_subscribers, FAR_TOPIC),
-            "far": (trial.far_port, scenario.far_publishers, scenario.far_subscribers, NEAR_TOPIC),
+            NEAR: (trial.near_port, scenario.near_publishers, scenario.near_subscribers, FAR),
+            FAR: (trial.far_port, scenario.far_publishers, scenario.far_subscribers, NEAR),
         }
         self.publishers: list[_Client] = []
         self.clients: dict[int, _Client] = {}
@@ -100,7 +101,7 @@ class _Run:
                 sessions.subscribe(client.sock, [client.topic.decode()], qos=trial.qos, version=4)
                 number += 1
             for place in range(publishers):
-                client = self._open(port, f"{side}-p{place}", number, f"share/k{place:03d}", stack)
+                client = self._open(port, f"{side}-p{place}", number, f"{side}/k{place:03d}", stack)
                 self.publishers.append(client)
                 number += 1
         for client in self.clients.values():

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from bench.harness.generator import Generator
 from bench.harness.rounds import Plan, loading
 from bench.harness.servers import BenchError, Server, pinned, running
 from bench.harness.work import Work
@@ -51,11 +52,25 @@ def _spy() -> str | None:
 
 def _sampled(server: Server, work: Work, plan: Plan, tool: str, sample: Sampler) -> tuple[Outcome, str]:
     with loading(server, work.job, plan, warmup=LEAD, duration=plan.duration + 1) as generator:
-        generator.tell("{}")
-        time.sleep(LEAD)
-        with tempfile.TemporaryDirectory() as folder, pinned(plan.load_core):
-            text = sample(tool, server.process.pid, plan.duration, Path(folder) / "samples")
-        return Outcome.from_json(generator.line()), text
+        return _sampled_under(generator, server, plan, tool, sample)
+
+
+def _sampled_under(generator: Generator, server: Server, plan: Plan, tool: str, sample: Sampler) -> tuple[Outcome, str]:
+    generator.tell("{}")
+    time.sleep(LEAD)
+    with tempfile.TemporaryDirectory() as folder, pinned(plan.load_core):
+        text = sample(tool, server.process.pid, plan.duration, Path(folder) / "samples")
+    return Outcome.from_json(generator.line()), text
+
+
+def spied(generator: Generator, server: Server, plan: Plan) -> str:
+    """Where one of several servers spends its time in Python under a load that lasts `LEAD` and a second longer."""
+    spy = _spy()
+    if spy is None:
+        raise BenchError("py-spy is not installed (pip install py-spy)")
+    outcome, text = _sampled_under(generator, server, plan, spy, _with_spy)
+    rate = f"{outcome.per_second / 1e3:.1f} k/s, {outcome.micros:.2f} µs of CPU per message of all servers"
+    return f"{rate} while sampled\n\n{text}"
 
 
 def _with_spy(tool: str, pid: int, seconds: float, file: Path) -> str:

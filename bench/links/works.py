@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bench.harness import figures, machine
 from bench.harness.figures import Spread, spread
-from bench.harness.generator import TIMEOUT
+from bench.harness.generator import TIMEOUT, Generator
+from bench.harness.profiling import LEAD, spied
 from bench.harness.rounds import Plan, loading
 from bench.harness.servers import BenchError, Peer, Server
 from bench.links import chain, in_process
@@ -231,11 +232,32 @@ def _measure_loads(found: Findings, folder: Path, before: Callable[[str], None])
                 found.outcomes.setdefault((formation, load), []).append(outcome)
 
 
+def profile(load: str, plan: Plan) -> str:
+    """Where each of two nodes spends its time when all messages of a load cross."""
+    if load not in JOBS:
+        raise BenchError(f"there is no load named {load}; there are {', '.join(JOBS)}")
+    formation = KEPT if load == DURABLE else ALL
+    parts = [f"{PARTS[load]}; {named(formation)}"]
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        folder = certificates(Path(name))
+        for place, title in enumerate(("near", "far")):
+            with running_all(formation, folder, core=plan.server_core) as servers:
+                longer = {"warmup": LEAD, "duration": plan.duration + 1}
+                with _loading(servers, load, formation, plan, **longer) as generator:
+                    parts.append(f"-- {title} --\n\n{spied(generator, servers[place], plan)}")
+    return "\n\n".join(parts) + "\n"
+
+
 def _apply(servers: Sequence[Server], load: str, formation: Formation, plan: Plan) -> Outcome:
-    """One measurement, with some of the subscribers at the far node if there is one."""
+    """One measurement."""
+    with _loading(servers, load, formation, plan) as generator:
+        return generator.measure(TIMEOUT + plan.duration)
+
+
+def _loading(servers: Sequence[Server], load: str, formation: Formation, plan: Plan, **changes: float) -> Generator:
+    """With some of the subscribers at the far node if there is one."""
     near, *others = servers
-    second = {}
+    second: dict[str, float] = {}
     for far in others:
         second = {"linked": formation.linked, "linked_port": far.port, "linked_server": far.process.pid}
-    with loading(near, JOBS[load], plan, **second) as generator:
-        return generator.measure(TIMEOUT + plan.duration)
+    return loading(near, JOBS[load], plan, **second | changes)

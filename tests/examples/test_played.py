@@ -36,6 +36,7 @@ PLAYED = (
     "smart-home",
     "thermostat",
     "two-gyms",
+    "two-gyms-mosquitto",
     "weather-station",
 )
 TIDEGATE = Path(sys.executable).with_name("tidegate")
@@ -62,10 +63,16 @@ HOLES = {
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
     "two-gyms": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
+    "two-gyms-mosquitto": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in
-HOLED = {"hospital": "emergency.yaml", "house-outside": "house.yaml", "two-gyms": "mygym.yaml"}
+HOLED = {
+    "hospital": "emergency.yaml",
+    "house-outside": "house.yaml",
+    "two-gyms": "mygym.yaml",
+    "two-gyms-mosquitto": "bridging.yaml",
+}
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}
 # rules of a pipeline

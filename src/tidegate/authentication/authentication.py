@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import presented_capabilities, vouched
+from tidegate.authentication import presented_capabilities, vouched_peers
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
@@ -173,7 +173,7 @@ class Authentication:
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
         elif transport.vouched is not None:
-            principal = vouched.principal_of(transport.vouched)
+            principal = vouched_peers.principal_of(transport.vouched)
             answer(self._admitted(connection, packet, token, transport, principal, certified=True))
         elif (certified := _certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
@@ -242,7 +242,7 @@ class Authentication:
             listener=transport.listener,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched.encryption(transport),
+            tls=vouched_peers.encryption(transport),
         )
 
     def _outdated(self, connection: Connection, name: str) -> Refused | None:
@@ -261,8 +261,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
-        if principal.startswith(vouched.VOUCHED):
-            return vouched.identity(principal, transport, capability, self.built.rules.levels)
+        if principal.startswith(vouched_peers.VOUCHED):
+            return vouched_peers.identity(principal, transport, capability, self.built.rules.levels)
         if principal.startswith(CERTIFICATE) and transport.degraded:
             principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
@@ -297,7 +297,7 @@ class Authentication:
             attributes=attributes,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched.encryption(transport),
+            tls=vouched_peers.encryption(transport),
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
@@ -406,7 +406,7 @@ class Authentication:
             if kind == "vouched" and (
                 isinstance(transport, Refused)
                 or transport.vouched is None
-                or vouched.principal_of(transport.vouched) != principal
+                or vouched_peers.principal_of(transport.vouched) != principal
             ):
                 return OFF_LIST
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):

@@ -14,7 +14,7 @@ from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Known, Step
 from tidegate.gate.decision import PartialDecision, evaluate
 from tidegate.guard import envelopes
-from tidegate.guard.envelopes import CALLED, Unauthentic
+from tidegate.guard.envelopes import ALTERED, CALLED, Unauthentic, altered
 from tidegate.policy import Subject
 from tidegate.policy.scopes import ScopeLink
 from tidegate.session import Message, NodeLinkEnd, forwarded
@@ -85,6 +85,8 @@ class Bridge:
             return Deny(step=Step.WRITE, rule="unenveloped", detail="it is under another topic")
         if any(name.partition("@")[0] == self.here for name in static.path):
             return BEEN_HERE
+        if altered(packet.properties, static):
+            return Deny(step=Step.WRITE, rule="unenveloped", detail=ALTERED)
         if not packet.retain and (why := session.replayed(packet, topic, envelope, scope.oldest)) is not None:
             return why
         expires = None
@@ -150,7 +152,7 @@ class Bridge:
         data = there.encode()
         sealed = shown.across(crossed[0], shown.qos, data, self.outward.type, shown.properties)
         payload = self.scope.envelopes.sealed(sealed, self.scope.site.now, self.settings.key)
-        made = message.across(message.topic, message.qos, message.context, message.link, message.properties)
+        made = message.across(message.topic, message.qos, message.context, message.link, shown.properties)
         made.payload = payload
         return made
 

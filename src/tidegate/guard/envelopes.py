@@ -6,6 +6,8 @@ messages, and is encoded and decoded once. Nothing of an envelope is looked at b
 
 from __future__ import annotations
 
+from dataclasses import replace
+from hashlib import blake2b
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +15,13 @@ import cbor2
 
 from tidegate.bounded import Bounded, Weighed
 from tidegate.errors import MalformedPacket
+from tidegate.gate.attributes import FLOOR
 from tidegate.policy import Subject
 from tidegate.policy.preference_sets import UNNUMBERED
-from tidegate.session import Context, Message, Origin, Session
+from tidegate.session import Context, Message, Origin, Session, forwarded
 from tidegate.session.context import VERSION
 from tidegate.session.frames import EXACT
+from tidegate.wire import NONE, Properties
 from tidegate.wire.envelope import (
     STATIC_BYTES,
     Envelope,
@@ -28,6 +32,7 @@ from tidegate.wire.envelope import (
     prefix,
     static_cache,
 )
+from tidegate.wire.properties import encode_properties
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -35,12 +40,20 @@ if TYPE_CHECKING:
 STATICS: Final = 20_000  # of one scope that are kept
 PROPERTY: Final = "tidegate"
 """The user property that an envelope may be in."""
+NOT_CONTENT: Final = frozenset((FLOOR, PROPERTY))
+"""User properties that guards add."""
 CALLED: Final = "called"
 """Beside the attributes of the publisher: the topic in the broker, if a monitor or a link has changed it."""
 _OWN: Final = frozenset(
     ("demand", "view", "e", "topic", "qos", "sealed", "under", "key", "signed", "scored", "floor", "held", "path")
 )
 """What a context has beside its subject: the envelope has a place of its own for each, or none."""
+
+
+PROPERTIES: Final = "#properties"
+"""In an envelope, beside the attributes of the publisher: the digest of what is content in the properties."""
+ALTERED: Final = "its properties are not those that it was published with"
+NO_ATTRIBUTES: Final = frozenset((CALLED, PROPERTIES))
 
 
 class Unauthentic(Exception):
@@ -70,11 +83,13 @@ class Envelopes:
 
     def envelope(self, message: Message, now: float, key: bytes | None = None) -> bytes:
         """The envelope of a message, for guards with another key if one is given."""
-        known = (message.context, message.origin.node, message.topic, message.link)
+        told = digest(message.properties)
+        known = (message.context, message.origin.node, message.topic, message.link + told)
         static = self._statics.get(known)
         if static is None:
             context = self.scope.gate.attributes.context(message)
-            static = self._statics[known] = self.static(context, message.topic, message.link, message.origin.node)
+            static = self.static(context, message.topic, message.link, message.origin.node, told)
+            self._statics[known] = static
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         return prefix(
             static,
@@ -110,11 +125,13 @@ class Envelopes:
             id = self._origins[origin] = bytes.fromhex(origin.node) + origin.boot.to_bytes(6, "big")
         return id
 
-    def static(self, context: Context, topic: str, link: str, node: str) -> bytes:
-        """The static part of messages with this context."""
+    def static(self, context: Context, topic: str, link: str, node: str, told: str = "") -> bytes:
+        """The static part of messages with this context; `told` is the digest of their properties."""
         levels = self.scope.gate.rules.levels
         known: dict[str, Any] = cbor2.loads(context.encode()[1:])
         publisher = {name: value for name, value in known.items() if name not in _OWN}
+        if told:
+            publisher[PROPERTIES] = told
         if context.topic not in (None, topic):
             publisher[CALLED] = topic
         return encode_static(
@@ -157,7 +174,7 @@ class Envelopes:
     def _context(self, static: Static, topic: str, lowered: int | None) -> bytes:
         levels = self.scope.gate.rules.levels
         backend = self.scope.target.subject
-        known = {name: value for name, value in static.publisher.items() if name != CALLED}
+        known = {name: value for name, value in static.publisher.items() if name not in NO_ATTRIBUTES}
         if static.demand is not None:
             known["demand"] = static.demand
         if static.view is not None:
@@ -191,6 +208,26 @@ class Envelopes:
             origin = Origin(id[:8].hex(), int.from_bytes(id[8:], "big"))
             origin = self._makers[id] = own if (origin.node, origin.boot) == (own.node, own.boot) else origin
         return origin
+
+
+def digest(properties: Properties) -> str:
+    """Of the properties that are content. The MAC does not cover them, because a broker of MQTT 3.1.1 takes them away.
+    Empty: there are none."""
+    content = forwarded(properties)
+    if content is NONE:
+        return ""
+    content = replace(
+        content, user_properties=tuple(pair for pair in content.user_properties if pair[0] not in NOT_CONTENT)
+    )
+    return "" if content == NONE else blake2b(encode_properties(content), digest_size=16).hexdigest()
+
+
+def altered(properties: Properties, static: Static) -> bool:
+    """Whether a message has other properties than it was published with; it may have lost all of them."""
+    if properties is NONE:
+        return False
+    told = digest(properties)
+    return bool(told) and static.publisher.get(PROPERTIES) != told
 
 
 def nobody(scope: GuardedScope) -> bytes:

@@ -57,7 +57,18 @@ class Last:
     The broker keeps their order, so one that is not newer has been here: somebody has replayed it.
     """
 
-    __slots__ = ("again", "copies", "epoch", "head", "link", "micros", "numbers", "origin", "outputs")
+    __slots__ = (
+        "again",
+        "copies",
+        "epoch",
+        "head",
+        "kept",
+        "link",
+        "micros",
+        "numbers",
+        "origin",
+        "outputs",
+    )
 
     def __init__(self, origin: bytes) -> None:
         self.origin = origin
@@ -65,6 +76,8 @@ class Last:
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
         self.again = (-1, 0)  # the number and output of the one that has come more than once
         self.copies = 0  # how often
+        self.kept: tuple[int, int, int, int] | None = None
+        """The retained message that came last: after how many SUBSCRIBEs, when it was published, number and output."""
         self.micros = 0
         self.head = b""  # what its client's packets begin with; empty: each is decided
         self.epoch = -1  # of the decisions, when that was so
@@ -82,6 +95,15 @@ class Last:
         self.micros = max(self.micros, micros)
         return True
 
+    def is_owed(self, id: MessageId, micros: int, rounds: int, copies: int) -> bool:
+        """Whether a retained message may come: each SUBSCRIBE makes the broker send it, and whatever is newer."""
+        this, before = (rounds, micros, id.number, id.output), self.kept
+        if before is None or this > before:
+            self.kept, self.again, self.copies = this, (-1, 0), 1
+            return True
+        self.copies += 1
+        return this == before and self.copies <= copies
+
     def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
         """Whether it is the last one again, and no more than the broker sends so many of."""
         this = (id.number, id.output)
@@ -96,13 +118,26 @@ class Last:
 class GuardedSession(Session):
     """One client of a guarded scope."""
 
-    __slots__ = ("asked", "asks", "bridge", "greeting", "interned", "last", "lent", "relaying", "reopen", "upstream")
+    __slots__ = (
+        "asked",
+        "asks",
+        "bridge",
+        "greeting",
+        "interned",
+        "last",
+        "lent",
+        "relaying",
+        "reopen",
+        "rounds",
+        "upstream",
+    )
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         self.bridge: Bridge | None = None  # it is another broker's
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
         self.upstream: Upstream | None = None
         self.relaying: RelayedPublishing  # what it publishes over its present connection
+        self.rounds = 0  # how often the broker has been asked for subscriptions
         self.asks = 0  # subscriptions that ask for anything themselves
         self.interned: dict[bytes, bytes] = {}
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
@@ -199,14 +234,18 @@ class GuardedSession(Session):
     # -- what has been here --------------------------------------------------------------------------------------
 
     def replayed(self, packet: Publish, topic: str, envelope: Envelope, oldest: int) -> Deny | None:
-        """Whether a message has been here. What is retained may come again, and what the broker says is a repetition.
+        """Whether a message has been here. What is retained comes again when it is asked for, and so does what the
+        broker says is a repetition.
 
-        One that is too old is none that a broker still owes to anybody.
+        One that is too old is none that a broker still owes to anybody, unless it is retained.
         """
         micros = round(envelope.published * 1e6)
+        last, id, qos = self.last_of(topic, envelope), envelope.id, envelope.qos
+        if packet.retain:
+            owed = packet.dup or last.is_owed(id, micros, self.rounds, self.overlapping(topic))
+            return None if owed else REPLAYED
         if micros < oldest:
             return replace(REPLAYED, detail="it is older than `max_age`")
-        last, id, qos = self.last_of(topic, envelope), envelope.id, envelope.qos
         if packet.dup or last.is_newer(id, micros, qos) or last.is_copy(id, qos, self.overlapping(topic)):
             return None
         return REPLAYED

@@ -75,6 +75,7 @@ class GuardedSubscribing(Subscribing):
         if session.asked is None:
             session.asked = {}
         session.asked[asked.packet.packet_id] = asked
+        session.rounds += 1
         if session.upstream is not None:
             session.upstream.send(asked.data)
 

@@ -12,7 +12,7 @@ from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
-from tidegate.guard.envelopes import CALLED, PROPERTY, Unauthentic
+from tidegate.guard.envelopes import ALTERED, CALLED, PROPERTY, Unauthentic, altered
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
 from tidegate.wire import NONE, V5, Publish, Pubrel, decode, encode, encode_properties, encode_varint
@@ -139,7 +139,10 @@ class Receiving:
             self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail=str(error)))
             return None
         static, id = envelope.static, envelope.id
-        if not packet.retain and (why := self.session.replayed(packet, topic, envelope, scope.oldest)) is not None:
+        if altered(packet.properties, static):
+            self._report(topic, Deny(step=Step.WRITE, rule="unenveloped", detail=ALTERED))
+            return None
+        if (why := self.session.replayed(packet, topic, envelope, scope.oldest)) is not None:
             self._report(topic, why)
             return None
         if static.publisher.get(CALLED, static.topic) != topic:

@@ -271,7 +271,7 @@ class RelayedPublishing(Publishing):
         if not self.upstream.opened:
             super().pinged()
             return
-        self.upstream.pings.append(True)
+        self.upstream.pings += b"\1"
         self.upstream.send(PINGREQ)
 
     def release(self, pid: int) -> None:

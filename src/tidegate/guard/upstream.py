@@ -61,6 +61,8 @@ HIGH_WATER: Final = 256 * 1024  # bytes that may wait for a broker that reads sl
 SILENCE: Final = 1.5  # times the keep-alive without a byte
 PINGREQ: Final = b"\xc0\x00"
 PINGRESP: Final = b"\xd0\x00"
+GUARD: Final = b"\0"
+CLIENT: Final = b"\1"
 FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
 TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
@@ -128,8 +130,8 @@ class Upstream(asyncio.Protocol):
         self.exchange = 0  # the packet identifier of the PUBLISH of the client that is being taken, and DUP above it
         self.refused: Deny | None = None  # why that has not gone to the broker
         self.out: list[bytes] = Shut()
-        self.pings: list[bool] = []
-        """Which have no answer yet: of the client, or of the guard."""
+        self.pings = b""
+        """PINGREQs that have no answer yet, in order: 1 of the client, 0 of the guard."""
         self.shut = True
         self.write: Callable[[bytes], None]
         self.receiving: Receiving
@@ -318,7 +320,8 @@ class Upstream(asyncio.Protocol):
             case Suback() | Unsuback():
                 self.scope.subscribing.answered(session, packet)
             case Pingresp():
-                if self.pings and self.pings.pop(0):
+                asked, self.pings = self.pings[:1], self.pings[1:]
+                if asked == CLIENT:
                     session.send(PINGRESP)
             case Disconnect():
                 said = packet.properties.reason_string
@@ -431,7 +434,7 @@ class Upstream(asyncio.Protocol):
         if not self._paused and self.site.now - self._last_read > self._keep_alive * SILENCE:
             self.end(f"nothing came from the broker for {self._keep_alive * SILENCE:g} s")
             return
-        self.pings.append(False)
+        self.pings += GUARD
         self.send(PINGREQ)
         self._watch()
 

@@ -14,11 +14,11 @@ from tidegate.gate.stages.read_preferences import (
     ForwardingPreferenceStage,
     OwnerPreferences,
     PreferenceStage,
-    WholePreferenceStage,
 )
 from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage
-from tidegate.gate.stages.view import ViewStage, WholeViewStage
+from tidegate.gate.stages.view import ViewStage
 from tidegate.gate.stages.where import WhereStage
+from tidegate.gate.stages.whole_for_foreign_brokers import WholePreferenceStage, WholeViewStage
 from tidegate.gate.stages.write_and_read_capability import CapabilityStage
 from tidegate.gate.stages.write_and_read_policies import AccessStage, ForwardingAccessStage
 from tidegate.gate.stages.write_reserved_topics import ReservedTopicStage

@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol
 
 from tidegate.gate.attributes import CONNECTION, Attributes, later
 from tidegate.gate.rule_set import RuleSet
-from tidegate.gate.stages.view import WHOLE_ONLY
 from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Stage, Step
 from tidegate.policy import Applicable, Granted, Refuse, Subject, Undecided, paths_below
 from tidegate.policy.preference_sets import Key, OwnerSet, owner_key
@@ -178,13 +177,3 @@ class ForwardingPreferenceStage(PreferenceStage):
     def applicable(self, known: Known) -> Applicable | None:
         assert known.target is not None
         return self.owners.forwarding(known.context, known.published, known.target.leads_to, known.now)
-
-
-class WholePreferenceStage(PreferenceStage):
-    """The same for whoever gets all of a message or nothing: what an owner lets see only a part of is denied."""
-
-    def _said(self, answer: Granted | Refuse, remade: bool) -> Allow | Deny:
-        allowed = super()._said(answer, remade)
-        if isinstance(allowed, Allow) and not allowed.view.shows_all:
-            return Deny(step=Step.READ, rule=allowed.rule, detail=WHOLE_ONLY)
-        return allowed

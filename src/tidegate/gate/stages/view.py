@@ -18,7 +18,6 @@ from tidegate.policy.views import united
 from tidegate.session import Link
 
 PUBLISHER = "publisher's view"
-WHOLE_ONLY = "a foreign broker gets all of a message or nothing"
 
 
 @lru_cache(1024)
@@ -55,13 +54,3 @@ class ViewStage(Stage):
 
     def cache_key(self, source: Link) -> Hashable:
         return source.subject.domain
-
-
-class WholeViewStage(ViewStage):
-    """The same for whoever gets all of a message or nothing: a part of it is denied."""
-
-    def evaluate(self, known: Known) -> Answer:
-        answer = super().evaluate(known)
-        if isinstance(answer, Allow) and not answer.view.shows_all:
-            return Deny(step=Step.VIEW, rule=answer.rule, detail=WHOLE_ONLY)
-        return answer

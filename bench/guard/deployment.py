@@ -1,0 +1,138 @@
+"""Which servers run: two Mosquittos with a bridge between them, and some of the three monitors of *sharing*.
+
+A local monitor is a guard between the clients of one environment and its broker. All guards share a secret, so that
+what one has put into its envelope the others can open.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from bench.guard.load import FAR, NEAR
+from bench.guard.scenarios import USERS
+from bench.harness.servers import START_TIMEOUT, BenchError, Peer, Server, Setting, mosquitto_configuration, running
+from bench.load import frames, sessions
+from bench.load.job import LoadError
+
+SECRET = "0123456789abcdef" * 2
+FORWARDING = RECEIVING = 40
+"""Policies of each environment."""
+AGAIN = 0.05  # seconds between two probes
+PROBE = "probe"
+LIMITS = "limits: {inflight: 65535, receive_maximum: 65535, queue: {messages: 1000000, bytes: 1GiB}}"
+
+
+class Monitors(Enum):
+    """Which of them there are."""
+
+    NONE = "no monitor"
+    LOCAL = "both local monitors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Running servers, by their names."""
+
+    servers: dict[str, Server]
+    near: Server
+    """Where the clients of an environment connect."""
+    far: Server
+
+    @property
+    def guards(self) -> dict[str, int]:
+        """Process ids."""
+        return {name: one.process.pid for name, one in self.servers.items() if one.peer is Peer.TIDEGATE}
+
+
+@contextmanager
+def deployed(monitors: Monitors, *, core: int | None) -> Iterator[Deployment]:
+    """From when messages cross between the environments."""
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+
+        def start(name: str, peer: Peer, text: str) -> Server:
+            setting = Setting(text=lambda ports: text.replace("PORT", str(ports[0])), listeners=1)
+            servers[name] = stack.enter_context(running(peer, setting, core=core))
+            return servers[name]
+
+        broker = mosquitto_configuration(Setting(nodelay=True), 0, Path()).replace("listener 0", "listener PORT")
+        far = start("broker far", Peer.MOSQUITTO, broker)
+        near = start("broker near", Peer.MOSQUITTO, broker + bridge(far.port))
+        if monitors is Monitors.LOCAL:
+            near = start("guard near", Peer.TIDEGATE, guard(NEAR, near.port))
+            far = start("guard far", Peer.TIDEGATE, guard(FAR, far.port))
+        made = Deployment(servers=servers, near=near, far=far)
+        _await_bridge(made)
+        yield made
+
+
+def bridge(port: int) -> str:
+    """Lines of the near broker: what is published here goes there, and the other way round."""
+    lines = [
+        "connection far",
+        f"address 127.0.0.1:{port}",
+        "restart_timeout 1",
+        "notifications false",
+        f"topic {NEAR}/# out 2",
+        f"topic {FAR}/# in 2",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def guard(scope: str, backend: int) -> str:
+    """A local monitor. The broker, which takes any password, proves who a client is; a user may have a preference of
+    what may be forwarded, and most have."""
+    other = FAR if scope == NEAR else NEAR
+    return "\n".join(
+        (
+            "version: 1",
+            f"node: {{name: {scope}, domain: bench}}",
+            'listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true}]',
+            f'scopes: {{{scope}: {{backend: "mqtt://127.0.0.1:{backend}", secret: "{SECRET}"}}}}',
+            "policies:",
+            *_policies(scope, "write", FORWARDING),
+            *_policies(other, "read", RECEIVING),
+            "preferences:",
+            *(
+                f"- {{id: up{user:02d}, user: u{user:02d}, topic: '{scope}/#', when: 's.user != p.user'}}"
+                for user in range(USERS)
+            ),
+            LIMITS,
+            "log: {level: error}",
+            "",
+        )
+    )
+
+
+def _policies(topic: str, action: str, count: int) -> Iterator[str]:
+    """All are about the topics of the load, and the last of them allow it: each has a predicate that is asked."""
+    for number in range(count):
+        yield (
+            f"- {{id: {action}{number}, subject: '*', topic: '{topic}/#', action: {action}, "
+            f"""when: "o.size < {200 + number} && s.user != 'x{number}'"}}"""
+        )
+
+
+def _await_bridge(made: Deployment) -> None:
+    """Publishes until something arrives, each way."""
+    for first, last, topic in ((made.near, made.far, NEAR), (made.far, made.near, FAR)):
+        deadline = time.monotonic() + START_TIMEOUT
+        packet = frames.publish(f"{topic}/{PROBE}", b"", qos=0, packet_id=0, version=4)
+        try:
+            with ExitStack() as stack:
+                (reader,) = sessions.open_sessions(last.port, ["u98"], version=4, clean=True, stack=stack, login=True)
+                sessions.subscribe(reader, [f"{topic}/{PROBE}"], qos=0, version=4)
+                (writer,) = sessions.open_sessions(first.port, ["u99"], version=4, clean=True, stack=stack, login=True)
+                while not select.select([reader], [], [], AGAIN)[0]:
+                    if time.monotonic() > deadline:
+                        raise BenchError(f"nothing crosses the bridge after {START_TIMEOUT:.0f} s{first.last_words()}")
+                    writer.sendall(packet)
+        except (LoadError, OSError) as error:
+            words = first.obituary() or last.obituary() or f"the bridge cannot be tried: {error}"
+            raise BenchError(words) from None
