@@ -299,7 +299,7 @@ class Node:
             "monitor_list": monitors.list,
             "monitor_state": monitors.state,
             "monitor_reset": monitors.reset,
-            **admin_commands(self, self.administration, self.ingest),
+            **admin_commands(self, self.administration, self.ingest, self.control.sign_ins),
             **self.keys.commands(),
             **Pipeline(self).commands(),
         }
