@@ -177,6 +177,17 @@ def until_linked(config: Path, *links: str) -> None:
             time.sleep(0.02)
 
 
+def link(config: Path, name: str) -> dict[str, Any]:
+    """What `tidegate link show` says, without starting a program each time."""
+    shown: dict[str, Any] = control.ask(load_or_minimal(config).control_socket, "link_show", link=name)
+    return shown
+
+
+def set_default(config: Path, name: str, address: str) -> None:
+    """Another default connection of a link."""
+    tidegate("link", "set-default", name, address, "-c", str(config), **_runtime(config))
+
+
 def denials(config: Path) -> list[dict[str, Any]]:
     """What the audit of the running node says was denied, in order."""
     printed = tidegate("audit", "--kind", "deny", "--json", "-c", str(config), **_runtime(config))

@@ -33,6 +33,7 @@ PLAYED = (
     "mygym",
     "patient",
     "roles",
+    "satellite",
     "smart-home",
     "thermostat",
     "two-gyms",
@@ -60,6 +61,7 @@ HOLES = {
         "accept: [CN=john, CN=andrew, CN=mark, CN=nina, CN=eve]",
     ),
     "roles": ('visitor: { sub: ["+/temperature"] }', 'visitor: { sub: ["#"] }'),
+    "satellite": ('terrestrial: "', 'terrestrial: "true || '),
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
     "two-gyms": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
@@ -70,6 +72,7 @@ HOLES = {
 HOLED = {
     "hospital": "emergency.yaml",
     "house-outside": "house.yaml",
+    "satellite": "master.yaml",
     "two-gyms": "mygym.yaml",
     "two-gyms-mosquitto": "bridging.yaml",
 }

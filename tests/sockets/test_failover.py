@@ -12,7 +12,8 @@ import pytest
 from harness import free_port
 from processes import on_uvloop, until
 from reliability.links import Proxy
-from sockets.linked_pair import Pair, row
+from sockets.linked_pair import FROM_REMOTE, GYM, REMOTE, Pair, row
+from tidegate import wire
 from tidegate.errors import ConfigError
 from tidegate.link import failover
 from tidegate.link.overload import LOOKS, Overload
@@ -237,3 +238,85 @@ def test_overload_needs_several_looks_and_does_not_flap() -> None:
     now += 1000.0
     overload.carries(now, False, True)
     assert overload.over(now + 30.0, 0)
+
+
+# -- two connections at once -------------------------------------------------------------------------------------
+
+
+def demanding(fact: str = "secure") -> wire.Properties:
+    return wire.Properties(user_properties=(("require", fact),))
+
+
+@contextlib.asynccontextmanager
+async def classes(folder: Path, mode: str) -> AsyncIterator[Ways]:
+    """Two connections, of which only the first has the fact `secure`."""
+    both = Pair(folder)
+    second = free_port()
+    proxies = [Proxy(free_port(), int(both.port)), Proxy(free_port(), second)]
+    for proxy in proxies:
+        await proxy.start()
+    via = ", ".join(f'"mqtts://127.0.0.1:{proxy.port}"' for proxy in proxies)
+    strategy = f"mode: {mode}, attempts: 100, {FAST}, restore: null"
+    links = f"links: [{{from: gym, to: remotegym, via: [{via}], peer: CN=b, failover: {{{strategy}}}}}]\n"
+    files = "cert: ../b.pem, key: ../b.key, client_ca: ../ca.pem, client_cert: required"
+    listener = f'{{url: "mqtts://127.0.0.1:SECOND", scope: remotegym, {files}}}'
+    remote = REMOTE.replace("scopes:", f"  - {listener}\nscopes:").replace("SECOND", str(second))
+    here = "s.listener == 'mqtt://127.0.0.1:PORT' || s.listener == 'mqtts://127.0.0.1:FIRST'"
+    gym = GYM.replace("LINKS", links + f'levels: {{facts: {{secure: "{here}"}}}}')
+    gym = gym.replace("FIRST", str(proxies[0].port))
+    there = f"s.listener == 'mqtt://127.0.0.1:PORT' || s.listener == 'mqtts://127.0.0.1:{both.port}'"
+    remote = remote.replace("LINKS", FROM_REMOTE + f'\nlevels: {{facts: {{secure: "{there}"}}}}')
+    try:
+        async with both.node("remote", remote, ""), both.node("gym", gym, ""):
+            yield Ways(both, proxies)
+    finally:
+        for proxy in proxies:
+            await proxy.close()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@on_uvloop
+async def test_what_demands_the_better_connection_takes_it(folder: Path, qos: int) -> None:
+    """SEC-REDS, figure 1.6: two connections carry at once, each its class of messages."""
+    async with classes(folder, "active") as between:
+        await between.over(0)
+        await until(lambda: between.states == ["carries", "standby"])
+        await between.both.gym.node.links.set_default("gym->remotegym", between.urls[1])
+        await until(lambda: between.states == ["standby", "carries"])
+        here, there = await between.both.gym.connect("here"), await between.both.remote.connect("there")
+        await there.subscribe("out/#", qos=1)
+        sent = []
+        for number in range(60):
+            if number in (20, 40):  # meanwhile the other one carries, and then the first one again
+                await between.both.gym.node.links.set_default("gym->remotegym", between.urls[number // 20 - 1])
+                await until(lambda: sorted(between.states) == ["carries", "standby"])
+            strict = number % 3 == 1
+            sent.append((f"out/{number % 2}", str(number).encode()))
+            properties = demanding() if strict else wire.NONE
+            await here.publish(*sent[-1], qos=qos, properties=properties)
+        got = [await there.message() for _ in sent]
+        assert sorted((each.topic, each.payload) for each in got) == sorted(sent)  # each once
+        for topic in ("out/0", "out/1"):
+            numbers = [int(each.payload) for each in got if each.topic == topic]
+            assert numbers == sorted(numbers)
+        floors = {int(each.payload): dict(each.properties.user_properties)["floor"] for each in got}
+        assert all("secure" in floors[number] for number in range(1, 60, 3))
+        assert not any("secure" in floors[number] for number in (0, 2))  # nothing before them demands it
+        await until(lambda: between.row["queue"] == 0)
+
+
+@on_uvloop
+async def test_what_demands_the_better_connection_waits_for_it(folder: Path) -> None:
+    """SEC-REDS, figure 1.6: the rest falls back."""
+    async with classes(folder, "on_demand") as between:
+        await between.over(0)
+        await between.both.gym.node.links.set_default("gym->remotegym", between.urls[1])
+        await between.over(1)
+        here, there = await between.both.gym.connect("here"), await between.both.remote.connect("there")
+        await there.subscribe("out/#", qos=1)
+        await here.publish("out/strict", b"1", qos=1, properties=demanding())
+        await here.publish("out/strict", b"2", qos=1)  # behind it
+        await here.publish("out/free", b"3", qos=1)
+        assert (await there.message()).payload == b"3"
+        await between.both.gym.node.links.set_default("gym->remotegym", between.urls[0])
+        assert [(await there.message()).payload for _ in range(2)] == [b"1", b"2"]

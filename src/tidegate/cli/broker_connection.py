@@ -57,6 +57,10 @@ def _client(options: ConnectionOptions) -> Client:
     return Client(
         host,
         port=port,
+        backups=options.backup or (),
+        attempts=options.attempts,
+        interval=options.interval,
+        restore=options.restore,
         user=options.user,
         password=options.password,
         identifier=options.identifier,

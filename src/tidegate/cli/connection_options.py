@@ -45,6 +45,21 @@ class ConnectionOptions:
             "-p", "--port", help="Port. Default: 1883; with TLS 8883; WebSocket 8083; both 8084.", min=1, max=65535
         ),
     ] = None
+    backup: Annotated[
+        list[str] | None,
+        _connection(
+            "--backup",
+            help="Address to use while the host does not answer. Repeat the option for several.",
+            metavar="HOST[:PORT]",
+        ),
+    ] = None
+    attempts: Annotated[
+        int, _connection("--attempts", help="How often the host is tried before a backup.", min=1, max=1000)
+    ] = 2
+    interval: Annotated[float, _connection("--interval", help="Seconds from one attempt to the next.", min=0.0)] = 1.0
+    restore: Annotated[
+        float, _connection("--restore", help="With a backup: look for the host every so many seconds.", min=0.1)
+    ] = 30.0
     user: Annotated[str | None, _connection("-u", "--user", help="User name.")] = None
     password: Annotated[
         str | None,
@@ -149,6 +164,13 @@ class ConnectionOptions:
 
     def mistake(self) -> str:
         """What is wrong with the combination of options; empty if nothing is."""
+        from tidegate.client.failover import place
+
+        for each in self.backup or ():
+            try:
+                place(each, 1)
+            except ValueError as wrong:
+                return f"--backup {wrong}"
         if self.will_topic is None and (
             self.will_message or self.will_retain or self.will_qos or self.will_delay is not None
         ):

@@ -6,7 +6,8 @@
             print(message.topic, message.payload)
 
 A client can be entered again after it was left, or after the connection broke, and keeps its keys; when to connect
-again is for the application to decide. Messages that were not read before are there again.
+again is for the application to decide. Messages that were not read before are there again. With `backups` it connects
+again by itself, and subscribes again to what it was subscribed to.
 
 Invariants
 - Whatever the broker delivered is in `messages`, opened or with the reason why not. Only what the data pipeline had
@@ -17,10 +18,11 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -36,6 +38,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from tidegate.client.capability_holder import CapabilityHolder, name_of, subject_of
 from tidegate.client.decryption import Decrypter, Deduplicator, Message
 from tidegate.client.exceptions import Refused, Unreachable
+from tidegate.client.failover import Failover, Place, place
 from tidegate.client.http_service import HttpService
 from tidegate.client.key_requests import AskKey, HttpKeyRequester, MqttKeyRequester
 from tidegate.client.keyring import Keyring
@@ -59,10 +62,11 @@ class Client:
 
     `user`, `password`, `identifier`: as whom. `capability`: the text of a token, `proof_key`: the key that confirms it.
     `tls`: True or a context; `ca`: a file of authorities, instead of the system's. `require`: the level that every
-    connection on the way must have. `private_key`: whose public key is registered for `reader`, which is `user:…` by
-    itself. `keys` and `token`: ask for keys there, over HTTP. `patience`: for how long a message waits for its key.
-    `dedupe`: of how many messages of the data pipeline it is remembered that they came, so that they are delivered once
-    (MQTT 5); 0: as often as they come.
+    connection on the way must have. `backups`: further addresses, which are used while the first does not answer;
+    `attempts`, `interval`, `restore`: see `client.failover`. `private_key`: whose public key is registered for
+    `reader`, which is `user:…` by itself. `keys` and `token`: ask for keys there, over HTTP. `patience`: for how long a
+    message waits for its key. `dedupe`: of how many messages of the data pipeline it is remembered that they came, so
+    that they are delivered once (MQTT 5); 0: as often as they come.
     """
 
     def __init__(
@@ -70,6 +74,10 @@ class Client:
         host: str,
         *,
         port: int | None = None,
+        backups: Sequence[str] = (),
+        attempts: int = 2,
+        interval: float = 1.0,
+        restore: float | None = 30.0,
         user: str | None = None,
         password: str | None = None,
         identifier: str | None = None,
@@ -102,7 +110,12 @@ class Client:
             raise ValueError("`dedupe` is a number of messages, or 0")
         self._v5 = version == V5
         self._context = _context(tls, ca)
-        self._place = host, port or (1883 if self._context is None else 8883)
+        usual = port or (1883 if self._context is None else 8883)
+        places = [(host, usual), *(place(each, usual) for each in backups)]
+        self._failover = Failover(places, attempts=attempts, interval=interval, restore=restore)
+        self._task: asyncio.Task[None] | None = None  # connects again, or looks for the default
+        self._again = asyncio.Event()  # clear while it connects again
+        self._subscribed: dict[str, tuple[SubscribeOptions, Properties | None]] = {}
         self._token = None if capability is None else capability.strip()
         self._holder = None
         if self._token is not None and proof_key is not None:
@@ -148,20 +161,34 @@ class Client:
         while not before.empty():
             if isinstance(item := before.get_nowait(), Message):
                 self._inbox.put_nowait(item)
-        connection = self._connection = self._new_connection()
+        self._subscribed.clear()
+        self._again = asyncio.Event()
+        self._again.set()
+        connection = await self._failover.connect(self._opened)
+        self._open = True
+        if connection.lost.done():  # already
+            self._ended(connection.lost.result())
+        self._watch()
+        return self
+
+    async def _opened(self, one: Place) -> MqttConnection:
+        connection = self._connection = self._new_connection(one)
         try:
             await connection.open()
         except BaseException:
             self._connection = None
             raise
-        self._open = True
-        if connection.lost.done():  # already
-            self._ended(connection.lost.result())
-        return self
+        return connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._again.set()
         connection = self._connection
         if connection is not None:
             try:
@@ -209,7 +236,7 @@ class Client:
         `encrypt`: sealed here, end to end. `require`: what is demanded for this message. `view`: who may see what of
         it. Refused if the broker says no; KeysError, or Denied with the rule, if no key to seal with is given.
         """
-        connection = self._connected()
+        connection = await self._current()
         table = None if view is None else orjson.dumps(view).decode()
         about = self._about(PacketTypes.PUBLISH, properties, require=require, view=table)
         content = payload.encode() if isinstance(payload, str) else payload
@@ -240,19 +267,65 @@ class Client:
 
         `where`: a condition that messages have to meet. `require`: the floor that they must have.
         """
-        connection = self._connected()
+        connection = await self._current()
         about = self._about(PacketTypes.SUBSCRIBE, properties, require=require, where=where)
-        return await connection.listen(filters, options=options or SubscribeOptions(qos=qos), properties=about)
+        wanted = options or SubscribeOptions(qos=qos)
+        held = await connection.listen(filters, options=wanted, properties=about)
+        self._subscribed |= dict.fromkeys(filters, (wanted, about))
+        return held
 
     async def unsubscribe(self, filter: str) -> None:
-        await self._connected().leave(filter)
+        self._subscribed.pop(filter, None)
+        connection = await self._current()
+        await connection.leave(filter)
 
     async def register_key(self, url: str, token: str) -> None:
         """Registers the public key over HTTP for the user whose token it is. No connection is needed for that."""
         service = HttpService(url=url, token=token, context=self._context, timeout=self._options["timeout"])
         await service.request("PUT", "/me/key", {"public_key": self.public_key})
 
-    def _new_connection(self) -> MqttConnection:
+    # -- another address -------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """While a backup is used, the default is looked for."""
+        if self._open and self._failover.used != self._failover.places[0]:
+            self._task = asyncio.get_running_loop().create_task(self._return())
+
+    async def _return(self) -> None:
+        await self._failover.default_is_back()
+        connection = self._connection
+        if connection is not None:
+            self._open = False  # nobody has to know
+            self._again.clear()
+            await connection.answered()
+            await connection.close()
+            self._stop_keys("another one is opened")
+            await self._connect_again()
+
+    async def _connect_again(self) -> None:
+        try:
+            connection = await self._failover.connect_somehow(self._opened)
+            self._open = True
+            for filter, (options, properties) in tuple(self._subscribed.items()):
+                await connection.listen((filter,), options=options, properties=properties)
+        except Unreachable:
+            if self._task is asyncio.current_task():  # else another one does that already
+                self._open = False
+                self._task = asyncio.get_running_loop().create_task(self._connect_again())
+        except TidegateError as refused:
+            self._inbox.put_nowait(refused)
+            self._again.set()
+        else:
+            self._again.set()
+            self._task = None
+            self._watch()
+
+    async def _current(self) -> MqttConnection:
+        """The connection, when there is one again."""
+        await self._again.wait()
+        return self._connected()
+
+    def _new_connection(self, one: Place) -> MqttConnection:
         about = empty(PacketTypes.CONNECT)
         if self._session_expiry is not None:
             about.SessionExpiryInterval = self._session_expiry
@@ -265,7 +338,7 @@ class Client:
             about.UserProperty = (PROPERTY, self._token)
         self._decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience)
         connection = MqttConnection(
-            *self._place,
+            *one,
             take=self._take,
             ended=self._ended,
             holder=self._holder,
@@ -299,7 +372,20 @@ class Client:
             self._keyring.end()
         if self._decrypter is not None:
             self._decrypter.give_up(KeysError(f"the connection ended before its key came: {why}"))
-        self._inbox.put_nowait(why)
+        if (self._connection is not None and self._connection.closing) or not self._failover.takes(why):
+            self._inbox.put_nowait(why)
+            return
+        self._open = False
+        self._again.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self._task = asyncio.get_running_loop().create_task(self._connect_again())
+
+    def _stop_keys(self, why: str) -> None:
+        if self._keyring is not None:
+            self._keyring.end()
+        if self._decrypter is not None:
+            self._decrypter.give_up(KeysError(f"the connection ended before its key came: {why}"))
 
     async def _next(self) -> Message:
         inbox = self._inbox

@@ -84,6 +84,7 @@ class MqttConnection(aiomqtt.Client):
         super().__init__(host, port, **options)
         self.lost: asyncio.Future[TidegateError] = self._loop.create_future()
         self.connack: Properties | None = None
+        self.closing = False  # by this side
         self._place = f"{host}:{port}"
         self._holder = holder
         self._take = take
@@ -109,9 +110,16 @@ class MqttConnection(aiomqtt.Client):
             raise Unreachable(f"cannot connect to {self._place}: {why}") from None
         self._disconnected.add_done_callback(self._over)
 
+    async def answered(self) -> None:
+        """Until nothing is open of what was sent, or the broker takes too long."""
+        ends = tuple(self._answers.values())
+        if ends and not self.lost.done():
+            await asyncio.wait(ends, timeout=self.timeout)
+
     async def close(self) -> None:
         if self.lost.done():
             return
+        self.closing = True
         self._end(Unreachable("the connection was closed here"))
         try:
             await self.__aexit__(None, None, None)

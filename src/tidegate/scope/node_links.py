@@ -24,7 +24,9 @@ from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
+from tidegate.scope import vocabulary
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports
 from tidegate.scope.imports import LinkImports
@@ -116,6 +118,7 @@ class LinkEnd:
         """What the other node has said of itself when the connection was opened."""
         self.wanted_there = WantedThere(self)
         self.wanted_here = WantedHere(self)
+        self.better = BetterConnections(self)
         self.standbys: dict[str, StandbyEnd] = {}
         """The connections that are open beside the one that carries, by name."""
         self.carried_by = ""  # the name of the one that carries, if that was a standby
@@ -127,10 +130,13 @@ class LinkEnd:
             subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
         )
         self.session.displaced = self._displaced
+        self.session.deferring = self.better.look
         self.link = link
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
+        self.lacks: tuple[str, ...] = ()
+        """What preferences here call, and the other node does not have."""
         self.refused_filters: tuple[str, ...] = ()
         """What a foreign broker does not let us have."""
         self.control = LinkControl(self, links)
@@ -372,6 +378,7 @@ class LinkEnd:
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
             self.links.neighbourhood.opened(self)
+            vocabulary.tell(self)
             session.pump()
             if self.link.forward is Forward.SUBSCRIPTIONS:
                 self.control.tell(WANTED, ASK)
@@ -443,6 +450,8 @@ class NodeLinks:
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
         self.answerer: Answerer | None = None  # who answers what other nodes ask; None: nobody
+        self.on_lack: list[Callable[[str, tuple[str, ...]], None]] = []
+        """Called with the name of a link, and what the other node lacks of what preferences here call."""
         self.on_end: list[Callable[[str, int], None]] = []
         """Called with the name of a link that is gone, and how many messages were owed over it."""
         self._begun = False

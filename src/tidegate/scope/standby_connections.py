@@ -19,9 +19,11 @@ from dataclasses import replace
 from typing import Final, cast
 
 from tidegate.errors import ProtocolError
+from tidegate.policy import Subject
 from tidegate.scope.link_control import DEFAULT
 from tidegate.scope.node_links import LinkEnd
-from tidegate.session import Connection, Host, LinkSession
+from tidegate.session import Connection, Delivery, Host, LinkSession, Message, NodeLinkEnd, Site
+from tidegate.session.decider import Decider
 from tidegate.session.phase import Hold, Phase
 from tidegate.wire import V5, Connect, Disconnect, Publish, Reason, encode
 
@@ -32,18 +34,62 @@ _ASKED, _CONFIRMED, _REFUSED = b"ask", b"confirm", b"refuse "
 
 
 class StandbySession(LinkSession):
-    """What a standby connection carries. It ends with the connection, and is never stored."""
+    """What a standby connection carries: copies of what the connection that carries is too weak for. It ends with the
+    connection, and is never stored."""
 
-    __slots__ = ()
+    __slots__ = ("settled",)
+
+    def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
+        self.settled: Callable[[Delivery], None] = lambda delivery: None  # told what has been acknowledged
+        super().__init__(site=site, decider=decider, principal=principal, name=name, subject=subject)
 
     def save(self) -> None:
         pass
+
+    @property
+    def takes_more(self) -> bool:
+        return self.connection is not None and not self.shut and self.window > 0 and self.may_fly()
+
+    def take(self, copy: Delivery, shown: Message) -> None:
+        """Sends what has been decided."""
+        link = self.outward
+        assert isinstance(link, NodeLinkEnd)
+        copy.qos = min(copy.qos, link.qos(copy.message.topic))
+        if copy.qos:
+            self._transmit(copy, shown)
+        else:
+            self._send_unacknowledged(shown, copy.retain, copy.ids)
+            self.settled(copy)
+
+    def acknowledged(self, pid: int) -> None:
+        delivery = (self._inflight or {}).get(pid)
+        super().acknowledged(pid)
+        self._look(pid, delivery)
+
+    def received(self, pid: int, reason: int = 0) -> None:
+        delivery = (self._inflight or {}).get(pid)
+        super().received(pid, reason)
+        self._look(pid, delivery)
+
+    def completed(self, pid: int) -> None:
+        delivery = (self._inflight or {}).get(pid)
+        super().completed(pid)
+        self._look(pid, delivery)
+
+    def _forget(self, delivery: Delivery) -> None:
+        super()._forget(delivery)
+        self.settled(delivery)  # also what is not sent any more, or is refused: it does not wait for that
+
+    def _look(self, pid: int, delivery: Delivery | None) -> None:
+        if delivery is not None and pid not in (self._inflight or {}):
+            self.settled(delivery)
 
 
 class StandbyEnd(LinkEnd):
     """This node's end of one connection of a link that is open beside the one that carries."""
 
     session_type = StandbySession
+    session: StandbySession
 
     def __init__(self, main: LinkEnd, name: str) -> None:
         self.main = main
@@ -51,7 +97,8 @@ class StandbyEnd(LinkEnd):
         self.answered: Callable[[str], None] = lambda why: None
         """Told what the other end has answered: why not, or nothing."""
         super().__init__(main.link, main.scope, main.links)
-        self.plans.seen_ids = main.plans.seen_ids  # of one link there is one circle of ids
+        self.plans.seen_ids = main.plans.seen_ids  # a link has one share of what is remembered
+        self.session.settled = main.better.settled
 
     def identify(self) -> None:
         super().identify()
@@ -68,6 +115,7 @@ class StandbyEnd(LinkEnd):
         """It is open. Nothing waits for it, and nothing is told: the connection that carries does that."""
         if self.session.connection is connection:
             self.main.standbys[self.name] = self
+            self.main.better.look()
 
     def disconnected(self, connection: Connection, packet: Disconnect | None, reason: Reason) -> None:
         if self.session.connection is not connection:
@@ -76,6 +124,7 @@ class StandbyEnd(LinkEnd):
         self.session.clear()
         if self.main.standbys.get(self.name) is self:
             del self.main.standbys[self.name]
+        self.main.better.lost(self)
         self._say("the connection has ended")
 
     # -- it becomes the default ------------------------------------------------------------------------------------
@@ -86,6 +135,7 @@ class StandbyEnd(LinkEnd):
         if connection is None or connection.phase is not Phase.OPEN:
             self._say("the connection has ended")
             return
+        self.main.standbys.pop(self.name, None)  # nothing more takes it
         session.pause()  # writes what waits
         session.write = _nowhere  # from now on what is sent here is of the session of the link
         connection.write(_about_default(_ASKED))
@@ -131,6 +181,7 @@ class StandbyEnd(LinkEnd):
         self.scope.connected -= 1
         self.peer = None
         main.standbys.pop(self.name, None)
+        main.better.lost(self)
         connection.host = cast(Host, main)
         main.attach(connection, peer, greeted, self.terms, answer)
         main.carried_by = self.name

@@ -8,13 +8,13 @@ the fast lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
-from tidegate.session.link import NodeLinkEnd
+from tidegate.session.link import Link, NodeLinkEnd
 from tidegate.session.message import Delivery, Message
 from tidegate.session.runtime import Full, Site
 from tidegate.session.session import NEVER, Session
@@ -47,7 +47,18 @@ class Exporter(Protocol):
 class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
-    __slots__ = ("_bundles", "_busy", "_free", "_put_at", "_waiting", "bundling", "displaced", "exporter", "refusing")
+    __slots__ = (
+        "_bundles",
+        "_busy",
+        "_free",
+        "_put_at",
+        "_waiting",
+        "bundling",
+        "deferring",
+        "displaced",
+        "exporter",
+        "refusing",
+    )
 
     guards = False
     """It stands for the broker behind its scope, and only clients of that scope reach it by the fast lane."""
@@ -55,6 +66,7 @@ class LinkSession(Session):
     def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
         self.exporter: Exporter
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
+        self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
         self.bundling = False  # the other node takes several messages in one envelope
         self._bundles: dict[tuple[bytes, bytes, str], list[bytes]] = {}
@@ -96,6 +108,21 @@ class LinkSession(Session):
     def _displace(self, oldest: Delivery) -> None:
         self.displaced(oldest.message)
         super()._displace(oldest)
+
+    def defer_in(self, stream: Hashable, delivery: Delivery, link: Link) -> None:
+        super().defer_in(stream, delivery, link)
+        self.deferring()
+
+    def settle(self, delivery: Delivery) -> bool:
+        """What waited for a better connection has been delivered over one; whether it still waited."""
+        if self.deferred is None or not self.deferred.remove(delivery):
+            return False
+        self._owe(-1, -delivery.message.size)
+        self._unstore(delivery)
+        if not self.deferred:
+            self.readmit()
+            self._set_direct()
+        return True
 
     def refuses(self, message: Message) -> bool:
         """Whether a QoS 1 or 2 message finds no room here, and is to be refused to its publisher then."""
@@ -203,3 +230,7 @@ class LinkSession(Session):
         if self.maximum and len(head) + len(tail) + 2 > self.maximum:
             raise ValueError("the other node takes no packet of that size")
         return head, tail
+
+
+def _nothing() -> None:
+    pass

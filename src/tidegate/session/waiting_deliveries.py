@@ -51,6 +51,22 @@ class WaitingDeliveries:
         if delivery.pid:
             self.pids.add(delivery.pid)
 
+    def remove(self, delivery: Delivery) -> bool:
+        """It has been delivered another way; whether it waited here."""
+        for at, (stream, each) in enumerate(self._waiting):
+            if each is delivery:
+                del self._waiting[at]
+                self._left(stream, delivery)
+                return True
+        return False
+
+    def _left(self, stream: Hashable, delivery: Delivery) -> None:
+        self.bytes -= delivery.message.size
+        self.pids.discard(delivery.pid)
+        self._streams[stream] -= 1
+        if not self._streams[stream]:
+            del self._streams[stream]
+
     def excess(self, limits: Limits, owed_too_much: Callable[[], bool]) -> Iterator[Delivery]:
         """Takes out the oldest as long as there are more than may wait, here or for its user and the node."""
         while self._waiting and (
@@ -59,11 +75,7 @@ class WaitingDeliveries:
             or owed_too_much()
         ):
             stream, delivery = self._waiting.popleft()
-            self.bytes -= delivery.message.size
-            self.pids.discard(delivery.pid)
-            self._streams[stream] -= 1
-            if not self._streams[stream]:
-                del self._streams[stream]
+            self._left(stream, delivery)
             yield delivery
 
 
