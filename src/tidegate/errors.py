@@ -80,6 +80,6 @@ class Problem(TidegateError):
     def __init__(self, message: str, *, problem: str, details: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
         self.problem = problem
-        """`conflict`, `denied`, `forbidden`, `full`, `invalid`, `unknown`, `readonly`, `too-large`, `unauthenticated`,
-        `unavailable` or `uncertain`."""
+        """`conflict`, `denied`, `forbidden`, `full`, `invalid`, `unknown`, `readonly`, `too-large`, `too-many`,
+        `unauthenticated`, `unavailable` or `uncertain`."""
         self.details = tuple(details)

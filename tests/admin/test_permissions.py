@@ -165,7 +165,7 @@ OWN = {"source_register", "data_put", "source_open", "key_get", "key_publish", "
 
 
 async def test_without_a_token_only_what_tells_nothing(asked: Asked) -> None:
-    assert {"readiness", "token_check"} == FREE
+    assert {"readiness", "token_check", "sign_in", "sign_out"} == FREE
     assert (await asked(None, "readiness"))["ready"] in (True, False)
     for command in ("status", "stop", "reload", "monitor_reset", "capability_revoke", "flow", "pipeline_context"):
         for who in ("admin", None):

@@ -19,6 +19,8 @@ EXPECTED = {
     "GET /docs": None,
     "GET /docs/{asset}": None,
     "GET /openapi.json": None,
+    "POST /login": None,
+    "POST /logout": None,
     "GET /metrics": LOOKING,
     "GET /me": "admin operator auditor user source",
     "GET /me/preferences": "user",

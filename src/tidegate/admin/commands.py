@@ -14,6 +14,7 @@ from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.live.view import LiveView, ViewedNode
 from tidegate.admin.me.own_data import OwnData, OwnersNode
+from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
 from tidegate.explain.question import Question
@@ -29,10 +30,15 @@ class CommandedNode(AdministeredNode, ViewedNode, OwnersNode, Protocol):
     """What is needed of a node."""
 
 
-def admin_commands(node: CommandedNode, administration: Administration | None, ingest: Ingest) -> dict[str, Command]:
+def admin_commands(
+    node: CommandedNode, administration: Administration | None, ingest: Ingest, sign_ins: SignIns
+) -> dict[str, Command]:
     """The commands; without an administration only those that change no documents are answered."""
     consumers = None if administration is None else Consumers(administration)
     tokens = None if administration is None else administration.tokens
+
+    def checked(credential: str) -> dict[str, Any]:
+        return sign_ins.check(credential) if credential.startswith(PREFIX) else _there(tokens).check(credential)
 
     async def explain(question: Question) -> dict[str, Any]:
         try:
@@ -56,7 +62,9 @@ def admin_commands(node: CommandedNode, administration: Administration | None, i
             typed(control.MakeToken, lambda each: _there(tokens).make(each)),
             typed(control.ListTokens, lambda _: {"tokens": _there(tokens).list()}),
             typed(control.RevokeToken, lambda each: _there(tokens).revoke(each)),
-            typed(control.CheckToken, lambda each: _there(tokens).check(each.token)),
+            typed(control.CheckToken, lambda each: checked(each.token)),
+            typed(control.SignIn, sign_ins.sign_in),
+            typed(control.SignOut, sign_ins.sign_out),
             typed(control.RegisterSource, lambda each: _there(ingest.sources).register(each)),
             typed(control.RemoveSource, lambda each: _there(ingest.sources).remove(each)),
             typed(control.OpenSealed, ingest.open),

@@ -144,6 +144,25 @@ class CheckToken(ControlCommand):
     token: Text = field(repr=False)
 
 
+# -- sign-in ----------------------------------------------------------------------------------------------------------
+
+
+@command("sign_in")
+class SignIn(ControlCommand):
+    """With a password, or with a token."""
+
+    user: Text | None = None
+    password: Text | None = field(default=None, repr=False)
+    token: Text | None = field(default=None, repr=False)
+    address: Text
+    replaces: Text | None = field(default=None, repr=False)  # the session that whoever signs in has now: it ends
+
+
+@command("sign_out")
+class SignOut(ControlCommand):
+    session: Text = field(repr=False)
+
+
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 

@@ -229,7 +229,7 @@ def _name(command: _Named) -> str:
 PERMITTED: Final[Mapping[str, Mapping[Role, Rule]]] = MappingProxyType(
     {_name(command): rules for command, rules in _TABLE}
 )
-FREE: Final = frozenset(("readiness", control.CheckToken.COMMAND))
+FREE: Final = frozenset(("readiness", control.CheckToken.COMMAND, control.SignIn.COMMAND, control.SignOut.COMMAND))
 """For everybody: they tell nothing that a credential would have to be shown for."""
 _UNNAMED: Final = frozenset((control.RegisterSource.COMMAND, control.AddData.COMMAND, control.PutData.COMMAND))
 """What somebody without a token may send; whether the node takes it, its configuration says."""

@@ -108,7 +108,13 @@ class TokenAdministration:
 
     def check(self, text: str) -> dict[str, Any]:
         """Whose it is, if it counts: that of somebody who is gone does not, nor of who took the name of another."""
-        token = self._tokens.check(text, time.time())
+        return self._whose(self._tokens.check(text, time.time()))
+
+    def check_id(self, id: str) -> dict[str, Any]:
+        """The same of one that was shown before."""
+        return self._whose(self._tokens.counting(id, time.time()))
+
+    def _whose(self, token: Token | None) -> dict[str, Any]:
         user = None if token is None or token.user is None else self._called(token)
         if user is not None and self._host.authentication.displaced(user):
             user = None

@@ -74,6 +74,11 @@ class Tokens:
             return None
         return token if token.revoked_at is None and now < token.expires else None
 
+    def counting(self, id: str, now: float) -> Token | None:
+        """One by its id, if it counts."""
+        token = self._known.get(id)
+        return token if token is not None and token.revoked_at is None and now < token.expires else None
+
     def make(self, command: MakeToken, *, now: float, identity: str | None = None) -> tuple[Token, str]:
         """A new one, and its text, which nobody can tell again."""
         seconds = self.admitted(command, now)

@@ -93,6 +93,8 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/docs"): PUBLIC,
         ("GET", "/docs/{asset}"): PUBLIC,
         ("GET", "/openapi.json"): PUBLIC,
+        ("POST", "/login"): PUBLIC,
+        ("POST", "/logout"): PUBLIC,
         ("GET", "/metrics"): _LOOKING,
         ("GET", "/me"): _ANY,
         ("GET", "/me/preferences"): _OWN,

@@ -31,6 +31,7 @@ from tidegate.api import (
     me,
     own_data,
     pipeline,
+    sign_in,
     sources,
     tokens,
 )
@@ -44,6 +45,7 @@ from tidegate.api.places import Places
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import DirectRouter, Route, answer, places
 from tidegate.api.schemas import sections
+from tidegate.api.session_cookies import SessionCookies
 from tidegate.node.http import Serving
 
 TITLE: Final = "Tidegate"
@@ -67,7 +69,8 @@ class Application:
         state.level = "plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls"
         state.turns = Turns()
         state.source_settings = sources.SourceSettings(self.rates, **serving.sources)
-        state.callers = Callers(self.channel, self.rates, state.source_settings.free)
+        cookies = SessionCookies(serving.hosts, secure=serving.cert is not None)
+        state.callers = Callers(self.channel, self.rates, state.source_settings.free, cookies)
         state.health = health.Fresh(partial(health.readiness, self.channel))
         state.journal = audit.Journal(self.channel, serving.data)
         state.pipeline_rules = PipelineRules(serving.rules) if serving.pipeline else None
@@ -109,7 +112,7 @@ def _fastapi(whole: Application) -> FastAPI:
         redirect_slashes=False,
     )
     about = _describe(app)
-    modules = (own_data, me, tokens, consumers, keys, sources, live, analysis, audit, pipeline, health, docs)
+    modules = (sign_in, own_data, me, tokens, consumers, keys, sources, live, analysis, audit, pipeline, health, docs)
     first = (keys.direct, links.router)  # before routes with an id in their place
     for router in (*first, _DOCUMENTS, *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)

@@ -22,6 +22,7 @@ from tidegate.admin.roles import Role
 from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.api.channel import CREDENTIAL, URGENT
 from tidegate.api.problems import Kind, Problem
+from tidegate.api.session_cookies import SessionCookies
 from tidegate.bounded import Newest
 
 if TYPE_CHECKING:
@@ -55,9 +56,16 @@ class Caller:
 
 
 class Callers:
-    def __init__(self, channel: Channel, rates: Rates, free: Collection[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        rates: Rates,
+        free: Collection[tuple[str, str]] = (),
+        sessions: SessionCookies | None = None,
+    ) -> None:
         """`free`: routes that can be used without a token, but not with a wrong one."""
         self._free = free
+        self.sessions = SessionCookies((), secure=False) if sessions is None else sessions
         self._channel = channel
         self._rates = rates
         self._known: Newest[bytes, tuple[float, Caller]] = Newest(REMEMBERED)
@@ -65,14 +73,14 @@ class Callers:
     async def authorise(self, request: Request, path: str) -> Caller | None:
         """Whoever may use the route of that path; a Problem otherwise. None: nobody asked, it is public."""
         roles = ALLOWED[request.method, path]
-        if roles is PUBLIC or ((request.method, path) in self._free and "authorization" not in request.headers):
+        if roles is PUBLIC or ((request.method, path) in self._free and not self._shows_something(request)):
             return None
         caller = await self.caller(request)
         if caller.user is not None and request.method != "GET" and (request.method, path) not in _OFTEN:
             # what is changed is changed for whoever has the token now: the name may be another's since the last look
             caller = await self.caller(request, fresh=True)
         URGENT.set(caller.role is Role.ADMIN)
-        CREDENTIAL.set(_bearer(request))
+        CREDENTIAL.set(self._credential(request))
         self._rates.token(caller.token)
         if caller.role not in roles:
             needed = ", ".join(sorted(roles))
@@ -83,6 +91,20 @@ class Callers:
             )
         return caller
 
+    def _shows_something(self, request: Request) -> bool:
+        return "authorization" in request.headers or self.sessions.of(request) is not None
+
+    def _credential(self, request: Request) -> str:
+        """What the caller shows: a token, or else the session that they have signed in for."""
+        if "authorization" not in request.headers and (session := self.sessions.of(request)) is not None:
+            self.sessions.check(request)
+            return session
+        return _bearer(request)
+
+    def forget(self, credential: str) -> None:
+        """It does not count any more."""
+        self._known.pop(hashlib.sha256(credential.encode()).digest(), None)
+
     async def administers(self, scope: Scope) -> bool:
         """Whether a request that there is no room for comes from an administrator: those are heard all the same."""
         try:
@@ -91,7 +113,7 @@ class Callers:
             return False
 
     async def caller(self, request: Request, *, fresh: bool = False) -> Caller:
-        token = _bearer(request)
+        token = self._credential(request)
         digest = hashlib.sha256(token.encode()).digest()
         now = time.monotonic()
         known = self._known.get(digest)
@@ -124,7 +146,7 @@ class Callers:
 def _bearer(request: Request) -> str:
     given = request.headers.getlist("authorization")
     if not given:
-        raise _unauthenticated("there is no token in the request")
+        raise _unauthenticated("there is no token in the request, and nobody has signed in")
     scheme, _, token = given[0].partition(" ")
     token = token.strip()
     if len(given) > 1 or scheme.lower() != "bearer" or len(token) > _LONGEST or not _TOKEN.fullmatch(token):

@@ -30,6 +30,7 @@ ANSWER: Final = 64 << 20  # bytes of the longest answer
 IDLE: Final = 60.0  # seconds after which a connection is not used again; the node waits for five minutes
 PATIENCE: Final = 10.0
 _LATER: Final = {"Retry-After": "1"}
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
 URGENT: Final[ContextVar[bool]] = ContextVar("urgent", default=False)
 """Whether what this task asks is for a health check or an administrator."""
@@ -201,7 +202,7 @@ def _result(answer: dict[str, Any], command: str) -> Any:
         elif text.startswith((f"{command} failed in the node", "failed in the node", f"{command}: ")):
             kind = Kind.FAILED
     details = answer.get("details")
-    headers = _LATER if kind is Kind.UNAVAILABLE else {}
+    headers = _LATER if kind is Kind.UNAVAILABLE else _CHALLENGE if kind is Kind.UNAUTHENTICATED else {}
     detail, _, remedy = text.partition(". Remedy: ")
     if kind is Kind.DENIED and details:
         raise Problem(kind, detail, remedy, members={name: details[0].get(name) for name in ("rule", "stage")})

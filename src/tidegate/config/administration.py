@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -43,6 +44,30 @@ Variable = Annotated[
 ]
 
 
+class AdministrativeRole(StrEnum):
+    """What somebody who signs in may be, besides a user."""
+
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    AUDITOR = "auditor"
+
+
+Somebody = Annotated[
+    str,
+    requires(
+        re.compile(r"(?:user|role|group):\S(?:.*\S)?").fullmatch,
+        "must be a user, a role or a group; write for example `user:mary` or `group:ops`",
+    ),
+]
+HostName = Annotated[
+    str,
+    requires(
+        re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?").fullmatch,
+        "must be the name of a host, without a port; write for example `node.example`",
+    ),
+]
+
+
 class Http(Section):
     """The HTTP interface: a process of its own."""
 
@@ -61,6 +86,14 @@ class Http(Section):
     metrics: HttpAddress | None = None
     """Where `/metrics` alone is served, unencrypted and without a token, such as `http://127.0.0.1:9101`. Default: only
     at `url`, with a token."""
+    roles: Mapping[AdministrativeRole, tuple[Somebody, ...]] = Field(default_factory=dict)
+    """Who signs in as `admin`, `operator` or `auditor`: lists of `user:…`, `role:…` and `group:…`. The first of the
+    three that lists somebody counts. Everybody else is a `user`, and may do what is about their own data."""
+    hosts: tuple[HostName, ...] = ()
+    """Names, besides that in `url`, by which browsers reach it. Who has signed in is refused under any other name.
+    Addresses and `localhost` always count."""
+    session: Duration = Field(default=12 * 3600.0, ge=60, le=30 * 86400)
+    """How long somebody who has signed in stays so."""
     max_connections: Count = Field(default=512, ge=1, le=100_000)
     """Connections at a time, also those in a TLS handshake. Health checks and administrators are let in all the
     same."""

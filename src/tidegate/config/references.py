@@ -46,7 +46,7 @@ _WHERE: Final = {
 }
 _COMPARED: Final = {"user": "user", "role": "role", "roles": "role", "groups": "group"}
 """Attributes that are compared with names, and whose names these are."""
-_MENTIONING: Final = ("policies", "preferences", "views", "brokering", "monitors", "flows", "rules")
+_MENTIONING: Final = ("policies", "preferences", "views", "brokering", "monitors", "flows", "rules", "http")
 
 
 # -- scopes and links ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.admin.permissions import Caller, Permissions
 from tidegate.admin.roles import Role
+from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.errors import Problem
 from tidegate.net.control_socket import Command, Control
 
@@ -31,6 +32,7 @@ class ControlSockets:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.sign_ins = SignIns(node)
         self._controls: list[Control] = []
         self.keeps_orphans = False
         """Whether what the HTTP process leaves behind is a child of this process then: see `keep_orphans`."""
@@ -67,10 +69,14 @@ class ControlSockets:
         if administration is None:
             raise Problem("there are no tokens here: set `http` in the file of the node", problem="unauthenticated")
         try:
-            token = administration.tokens.check(credential)
+            if credential.startswith(PREFIX):
+                token = self.sign_ins.check(credential)
+            else:
+                token = administration.tokens.check(credential)
         except Problem as problem:
-            raise Problem(str(problem), problem="unauthenticated") from None
-        by = f"token:{token['id']}"
+            text, _, _ = str(problem).partition("; ")  # whoever has asked is told by the HTTP process what to do
+            raise Problem(text, problem="unauthenticated") from None
+        by = token.get("by") or f"token:{token['id']}"
         return Caller(role=Role(token["role"]), by=by, user=token["user"], identity=token["identity"])
 
     @property

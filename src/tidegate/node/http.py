@@ -47,6 +47,8 @@ class Serving:
     """Of the socket that it listens on."""
     metrics: int = -1
     """Of the socket for metrics alone, if there is one."""
+    hosts: tuple[str, ...] = ()
+    """By which it is reached, besides addresses."""
     max_connections: int = 512
     address_connections: int = 128
     control: Path
@@ -242,6 +244,7 @@ def _serving(config: Config) -> Serving:
         key=http.key,
         client_ca=http.client_ca,
         crl=http.crl,
+        hosts=(http.url.host, *http.hosts),
         revoked=() if http.client_ca is None else config.built.revoked,
         max_connections=http.max_connections,
         address_connections=http.address_connections,

@@ -299,7 +299,7 @@ class Node:
             "monitor_list": monitors.list,
             "monitor_state": monitors.state,
             "monitor_reset": monitors.reset,
-            **admin_commands(self, self.administration, self.ingest),
+            **admin_commands(self, self.administration, self.ingest, self.control.sign_ins),
             **self.keys.commands(),
             **Pipeline(self).commands(),
         }
@@ -361,6 +361,7 @@ class Node:
             "listeners": [one.status() for one in self.listeners.bound.values()],
             "scopes": list(self.scopes),
             **self.links.status(),
+            "guards": self.guards.status(),
             "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,

@@ -229,13 +229,15 @@ class Monitoring:
 
     def _run(self, chain: Iterable[Instance], made: list[Made], crossing: Crossing) -> list[Made]:
         """What comes out of several monitors, each of which sees what the one before it put out."""
+        heard = self._heard
         for instance in chain:
             attachment = instance.attachment
             if crossing.overheard and not attachment.monitor.overhears:
                 continue
             following: list[Made] = []
             for one in made:
-                if self._hears(attachment, one[0].topic):
+                hears = heard.get((attachment.id, one[0].topic))  # hot: as `_hears`, without the call
+                if self._hears(attachment, one[0].topic) if hears is None else hears:
                     following += self._step(instance, one, crossing)
                 else:
                     following.append(one)
@@ -403,7 +405,8 @@ class Monitoring:
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
         cause = crossing.message
-        number = crossing.root.numbered(crossing.count)
+        root = crossing.root
+        number = root.numbered(crossing.count) if root.output else crossing.count  # hot: most are made of no output
         if number is None:
             why = crossing.suppress(attachment, "made it of what too many others have made, one after the other")
             scope.report(crossing.action, crossing.link, output.topic, why, shown.context)

@@ -1,0 +1,251 @@
+"""Sign-in: a person shows a password or a token once, and has a session of the node from then on.
+
+- A session is 256 random bits, made anew with every sign-in. Only its SHA-256 is kept, in memory: a restart ends all.
+- It ends by age, when its person signs out, and with what is behind it: the user, their password, the role that they
+  had when they signed in, or the token. That is looked up with every request.
+- Which role somebody has, `http.roles` says: the first of admin, operator, auditor that lists them, else `user`.
+  Whoever has registered by themselves is a user.
+- Passwords are verified as over MQTT: off the loop, and with the same limits against guessing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from tidegate.admin.administration import Administration
+from tidegate.admin.control_commands import SignIn, SignOut
+from tidegate.admin.identities import NodeIdentities
+from tidegate.admin.roles import Role
+from tidegate.admin.token_administration import TokenAdministration
+from tidegate.audit.auditor import Auditor
+from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.passwords import Outcome, Passwords
+from tidegate.config import Config
+from tidegate.config.administration import AdministrativeRole
+from tidegate.config.directory import self_registered
+from tidegate.errors import Problem
+from tidegate.policy.identities import USER
+from tidegate.policy.selector import Selector, Term
+from tidegate.store.journal.rows import Kind
+from tidegate.wire import Reason
+
+PREFIX: Final = "ts_"
+MOST: Final = 10_000
+"""Sessions; beyond that the oldest goes."""
+OWN: Final = 50
+"""Of one user; beyond that their oldest goes."""
+RULE: Final = "sign-in"
+_SESSION: Final = re.compile(r"ts_[A-Za-z0-9_-]{43}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Who has signed in, and what has to stay as it is."""
+
+    id: str
+    """For the audit; it is not the session itself."""
+    user: str | None
+    identity: str | None
+    role: Role
+    expires: float
+    password: str | None = field(default=None, repr=False)
+    """As it is stored."""
+    token: str | None = None
+    """Its id."""
+
+
+class SigningNode(Protocol):
+    """What is needed of a node."""
+
+    config: Config
+    audit: Auditor
+    authentication: Authentication
+    identities: NodeIdentities
+    passwords: Passwords
+    administration: Administration | None
+
+
+class SignIns:
+    """The sessions of one node."""
+
+    def __init__(self, node: SigningNode) -> None:
+        self._node = node
+        self._sessions: dict[bytes, Session] = {}  # by digest, the oldest first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # -- signing in and out --------------------------------------------------------------------------------------------
+
+    async def sign_in(self, command: SignIn) -> dict[str, Any]:
+        """A new session and its text, which nobody can tell again."""
+        if command.replaces is not None:
+            self._sessions.pop(_digest(command.replaces), None)
+        self._check_protected()
+        now = time.time()
+        if command.token is not None:
+            session = self._by_token(command.token, now)
+        elif command.user is not None and command.password is not None:
+            session = await self._by_password(command.user, command.password, command.address, now)
+        else:
+            raise Problem("sign in with `user` and `password`, or with `token`", problem="invalid")
+        text = PREFIX + urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
+        self._make_room(session)
+        self._sessions[_digest(text)] = session
+        self._written(session, "sign in", f"from {command.address}")
+        return {**self._shown(session), "session": text}
+
+    def sign_out(self, command: SignOut) -> dict[str, Any]:
+        """It does not count any more; whoever has it may say so."""
+        session = self._sessions.pop(_digest(command.session), None)
+        if session is not None:
+            self._written(session, "sign out", "")
+        return {"ended": session is not None}
+
+    def _check_protected(self) -> None:
+        http = self._node.config.http
+        if http is not None and not http.url.tls and not http.url.loopback:
+            text = "nobody signs in here: `http.url` is neither https:// nor of this machine alone; use https://"
+            raise Problem(text, problem="forbidden")
+
+    def _by_token(self, text: str, now: float) -> Session:
+        token = _known(lambda: self._tokens.check(text))
+        role, user = Role(token["role"]), token["user"]
+        expires = min(now + self._longest, token["expires"])
+        return Session(
+            id=secrets.token_hex(8),
+            user=user,
+            identity=token["identity"],
+            role=role,
+            expires=expires,
+            token=token["id"],
+        )
+
+    async def _by_password(self, user: str, password: str, address: str, now: float) -> Session:
+        node = self._node
+        stored, identity = self._password(user), node.identities.table.id(USER, user)
+        answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        node.passwords.verify(user, password.encode(), stored, address, answered.set_result)
+        outcome = await answered
+        same = self._password(user) == stored and node.identities.table.id(USER, user) == identity
+        match outcome:
+            case Outcome.ACCEPTED if same and not node.authentication.displaced(user):
+                pass
+            case Outcome.BUSY:
+                raise Problem("too many are signing in; come again", problem="unavailable")
+            case Outcome.LIMITED:
+                raise Problem("too many wrong passwords; wait a minute", problem="too-many")
+            case _:
+                node.audit.site.open()
+                reason = Reason.BAD_USER_NAME_OR_PASSWORD
+                node.audit.log.refused(address, "", user, reason, "wrong user name or password", RULE)
+                raise Problem("wrong user name or password; try again", problem="unauthenticated")
+        expires, role = now + self._longest, self._role(user)
+        return Session(
+            id=secrets.token_hex(8), user=user, identity=identity or None, role=role, expires=expires, password=stored
+        )
+
+    def _make_room(self, session: Session) -> None:
+        now = time.time()
+        for digest in [digest for digest, each in self._sessions.items() if each.expires <= now]:
+            del self._sessions[digest]
+        own = [digest for digest, each in self._sessions.items() if each.user == session.user]
+        for digest in own[: len(own) - OWN + 1] if len(own) >= OWN else ():
+            del self._sessions[digest]
+        while len(self._sessions) >= MOST:
+            del self._sessions[next(iter(self._sessions))]
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def check(self, text: str) -> dict[str, Any]:
+        """Whose it is, if it still counts; a Problem otherwise."""
+        digest = _digest(text)
+        session = self._sessions.get(digest) if _SESSION.fullmatch(text) else None
+        if session is None or not self._counts(session):
+            self._sessions.pop(digest, None)
+            raise Problem("this session has ended; sign in again", problem="unknown")
+        return self._shown(session)
+
+    def _counts(self, session: Session) -> bool:
+        if session.expires <= time.time():
+            return False
+        if session.token is not None:
+            try:
+                token = self._tokens.check_id(session.token)
+            except Problem:
+                return False
+            return bool(token["role"] == session.role and token["identity"] == session.identity)
+        user = session.user or ""
+        return (
+            session.password is not None
+            and self._password(user) == session.password
+            and (self._node.identities.table.id(USER, user) or None) == session.identity
+            and not self._node.authentication.displaced(user)
+            and self._role(user) is session.role
+        )
+
+    @property
+    def _tokens(self) -> TokenAdministration:
+        administration = self._node.administration
+        if administration is None:
+            raise Problem("there are no tokens here: set `http` in the file of the node", problem="unauthenticated")
+        return administration.tokens
+
+    def _password(self, user: str) -> str | None:
+        entry = self._node.config.directory.users.get(user)
+        return None if entry is None else entry.password
+
+    def _role(self, user: str) -> Role:
+        """What somebody may do over HTTP, by the configuration in force."""
+        config = self._node.config
+        entry = config.directory.users.get(user)
+        if config.http is None or entry is None or self_registered(entry.attributes):
+            return Role.USER
+        domain = config.built.rules.domain
+        terms = {Term("user", user, domain)}
+        terms |= {Term("role", role, domain) for role in entry.roles}
+        terms |= {Term("group", group, domain) for group in entry.groups}
+        for role in (Role.ADMIN, Role.OPERATOR, Role.AUDITOR):
+            listed = config.http.roles.get(AdministrativeRole(role), ())
+            if listed and not Selector.parse(list(listed)).within(domain).terms.isdisjoint(terms):
+                return role
+        return Role.USER
+
+    @property
+    def _longest(self) -> float:
+        http = self._node.config.http
+        return 43200.0 if http is None else http.session
+
+    def _shown(self, session: Session) -> dict[str, Any]:
+        shown = {"id": session.id, "role": session.role.value, "user": session.user, "identity": session.identity}
+        return {**shown, "expires": session.expires, "by": _by(session)}
+
+    def _written(self, session: Session, action: str, detail: str) -> None:
+        audit = self._node.audit
+        audit.site.open()
+        columns: dict[str, Any] = {"user": _by(session), "action": action, "rule": RULE}
+        audit.sink.write(audit.log.row(Kind.CHANGE, **columns, detail=f"{session.role} {detail}".rstrip()))
+
+
+def _known(check: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return check()
+    except Problem as problem:
+        raise Problem(str(problem), problem="unauthenticated") from None
+
+
+def _by(session: Session) -> str:
+    """As it stands in the history."""
+    return f"user:{session.user}" if session.user is not None else f"session:{session.id}"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
