@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -112,19 +112,19 @@ class File:
 
 
 class Process:
-    """`tidegate run -c FILE`."""
+    """`tidegate run -c FILE`. `within`: a command before it, which has to become it; `env`: more variables."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, *, within: Iterable[str] = (), env: Mapping[str, str] | None = None) -> None:
         self.file = file
         self.ports = file.ports
         self.stderr = next(path for number in count(1) if not (path := file.folder / f"stderr-{number}.log").exists())
         self._stream = self.stderr.open("wb")
         self.popen = subprocess.Popen(
-            [TIDEGATE, "run", "-c", str(file.path)],
+            [*within, TIDEGATE, "run", "-c", str(file.path)],
             stdin=subprocess.DEVNULL,
             stdout=self._stream,
             stderr=self._stream,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
         )
 
     @property

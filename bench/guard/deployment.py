@@ -1,7 +1,8 @@
 """Which servers run: two Mosquittos with a bridge between them, and some of the three monitors of *sharing*.
 
-A local monitor is a guard between the clients of one environment and its broker. All guards share a secret, so that
-what one has put into its envelope the others can open.
+A local monitor is a guard between the clients of one environment and its broker, the bridging monitor one between the
+near broker, which bridges to it, and the far broker. All share a secret. With the bridging monitor alone, clients use
+the brokers themselves, and what crosses comes to them with its envelope.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Monitors(Enum):
     """Which of them there are."""
 
     NONE = "no monitor"
-    LOCAL = "both local monitors"
+    BRIDGING = "bridging monitor"
+    ALL = "all three"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +65,12 @@ def deployed(monitors: Monitors, *, core: int | None) -> Iterator[Deployment]:
 
         broker = mosquitto_configuration(Setting(nodelay=True), 0, Path()).replace("listener 0", "listener PORT")
         far = start("broker far", Peer.MOSQUITTO, broker)
-        near = start("broker near", Peer.MOSQUITTO, broker + bridge(far.port))
-        if monitors is Monitors.LOCAL:
+        end = far
+        if monitors is not Monitors.NONE:
+            text = bridging(far.port, unenveloped="deny" if monitors is Monitors.ALL else "plain")
+            end = start("bridging guard", Peer.TIDEGATE, text)
+        near = start("broker near", Peer.MOSQUITTO, broker + bridge(end.port))
+        if monitors is Monitors.ALL:
             near = start("guard near", Peer.TIDEGATE, guard(NEAR, near.port))
             far = start("guard far", Peer.TIDEGATE, guard(FAR, far.port))
         made = Deployment(servers=servers, near=near, far=far)
@@ -77,6 +83,8 @@ def bridge(port: int) -> str:
     lines = [
         "connection far",
         f"address 127.0.0.1:{port}",
+        "remote_username bridge",
+        "remote_password bridge",
         "restart_timeout 1",
         "notifications false",
         f"topic {NEAR}/# out 2",
@@ -110,12 +118,41 @@ def guard(scope: str, backend: int) -> str:
     )
 
 
-def _policies(topic: str, action: str, count: int) -> Iterator[str]:
+def bridging(backend: int, *, unenveloped: str) -> str:
+    """The bridging monitor, with the policies of both environments, and a preference of each user."""
+    bridges = f'{{{NEAR}: {{user: bridge, secret: "{SECRET}"}}}}'
+    out, back = f"link:{NEAR}->{FAR}", f"link:{FAR}->{NEAR}"
+    return "\n".join(
+        (
+            "version: 1",
+            "node: {name: bridging, domain: bench}",
+            'listeners: [{url: "mqtt://127.0.0.1:PORT"}]',
+            f'scopes: {{{FAR}: {{backend: "mqtt://127.0.0.1:{backend}", secret: "{SECRET}", '
+            f"unenveloped: {unenveloped}, bridges: {bridges}}}}}",
+            "policies:",
+            *_policies(NEAR, "write", FORWARDING, out, "near-write"),
+            *_policies(FAR, "read", RECEIVING, back, "near-read"),
+            *_policies(FAR, "write", FORWARDING, back, "far-write"),
+            *_policies(NEAR, "read", RECEIVING, out, "far-read"),
+            "preferences:",
+            *(
+                f"- {{id: to{user:02d}, user: u{user:02d}, topic: '+/#', to: {to}, when: 'o.size < 1000'}}"
+                for user in range(USERS)
+                for to in (NEAR if user % 2 else FAR,)
+            ),
+            LIMITS,
+            "log: {level: error}",
+            "",
+        )
+    )
+
+
+def _policies(topic: str, action: str, count: int, subject: str = "*", name: str = "") -> Iterator[str]:
     """All are about the topics of the load, and the last of them allow it: each has a predicate that is asked."""
     for number in range(count):
         yield (
-            f"- {{id: {action}{number}, subject: '*', topic: '{topic}/#', action: {action}, "
-            f"""when: "o.size < {200 + number} && s.user != 'x{number}'"}}"""
+            f"- {{id: {name or action}{number}, subject: '{subject}', topic: '{topic}/#', action: {action}, "
+            f"""when: "o.size < {200 + number} && s.kind != 'x{number}'"}}"""
         )
 
 
@@ -123,7 +160,7 @@ def _await_bridge(made: Deployment) -> None:
     """Publishes until something arrives, each way."""
     for first, last, topic in ((made.near, made.far, NEAR), (made.far, made.near, FAR)):
         deadline = time.monotonic() + START_TIMEOUT
-        packet = frames.publish(f"{topic}/{PROBE}", b"", qos=0, packet_id=0, version=4)
+        packet = frames.publish(f"{topic}/{PROBE}", b"x", qos=0, packet_id=0, version=4)
         try:
             with ExitStack() as stack:
                 (reader,) = sessions.open_sessions(last.port, ["u98"], version=4, clean=True, stack=stack, login=True)

@@ -2,9 +2,9 @@
 
 Mosquitto acknowledges first and saves afterwards: what it has not saved when it is killed is lost with it, whoever
 stands in front. So that this loss is not taken for one of the guard, everything is settled and saved before the broker
-is let run into its end. Of what is published from then on, only what it has acknowledged may be lost, and only what was
-under way comes twice at QoS 2; both are counted, and happen to clients of the bare broker as well. When the guard is
-killed nothing may be lost, and nothing at QoS 2 comes twice.
+is let run into its end: of what is published from then on, only what it has acknowledged may be lost, and that is
+counted. A Mosquitto that was killed also sends QoS 2 messages twice, to clients without a guard as well. So runs that
+kill the broker ask only whether anything was lost, and those that kill the guard ask for both.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ class Report:
     unsaved: int = 0
     """Acknowledged by the broker, and lost by it because it had not saved them."""
     duplicated_qos2: list[str] = field(default_factory=list)
-    forgotten: int = 0
-    """Delivered twice at QoS 2, because the broker had not saved how far they were."""
     repeated_qos1: int = 0  # allowed
     sessions_lost: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -64,7 +62,8 @@ class Report:
         assert not self.broken, (self.seed, self.broken)
         assert not self.sessions_lost, (self.seed, self.sessions_lost)
         assert not self.lost, (self.seed, len(self.lost), self.lost[:10])
-        assert not self.duplicated_qos2, (self.seed, self.duplicated_qos2[:10])
+        if not self.kills[BROKER]:
+            assert not self.duplicated_qos2, (self.seed, self.duplicated_qos2[:10])
         assert self.acknowledged == self.published
 
 
@@ -129,8 +128,6 @@ class Setup:
         self.publishers = [Paced(f"pub-{v}-{q}", port, v, self.ledger, q, self.going) for v, q in both]
         self.excused: set[str] = set()
         """What the broker has acknowledged, or said to be delivered, and may not have saved."""
-        self.suspect: set[str] = set()
-        """What was under way when the broker was killed, of which it may have forgotten how far it was."""
 
     async def start_guard(self) -> None:
         self.guard = Process(self.file)
@@ -165,11 +162,6 @@ class Setup:
         for subscriber in self.subscribers:
             subscriber.pending.clear()  # the broker uses identifiers again of which it has forgotten the exchange
         await asyncio.to_thread(self.broker.start)
-        self.going.clear()
-        await until(self.settled)
-        for one in self.publishers:
-            self.suspect |= {f"{one.name}/{number}" for number in range(first[one.name], one.next)}
-        self.going.set()
 
     def _acknowledged(self, payload: str) -> bool:
         return payload in self.ledger.acknowledged or any(one.seen[payload] for one in self.subscribers)
@@ -189,8 +181,8 @@ class Setup:
         await asyncio.sleep(0.05)  # the file is renamed when it is whole: the second one is surely from afterwards
 
 
-async def run(folder: Path, *, kills: int, seed: int) -> Report:
-    """Kills one and then the other, `kills` times in all, while four publishers and four subscribers use them."""
+async def run(folder: Path, *, kills: int, seed: int, victim: str) -> Report:
+    """Kills the guard or the broker so many times, while four publishers and four subscribers use them."""
     rng = random.Random(seed)
     report = Report(seed=seed)
     setup = Setup(folder, report)
@@ -203,8 +195,7 @@ async def run(folder: Path, *, kills: int, seed: int) -> Report:
             await asyncio.wait_for(one.subscribed.wait(), DRAIN)
         sending = [asyncio.create_task(one.run()) for one in setup.publishers]
         tasks += sending
-        for number in range(kills):
-            victim = (GUARD, BROKER)[number % 2]
+        for _ in range(kills):
             report.kills[victim] += 1
             await (setup.kill_guard(rng) if victim == GUARD else setup.kill_broker(rng))
             assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
@@ -249,7 +240,5 @@ def _audit(report: Report, setup: Setup) -> None:
             if times > 1:
                 if min(one.qos, at_most[message.split("/")[0]]) < 2:
                     report.repeated_qos1 += times - 1
-                elif message in setup.suspect:
-                    report.forgotten += 1
                 else:
                     report.duplicated_qos2.append(f"{message} to {one.name}, {times} times")

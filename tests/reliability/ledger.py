@@ -9,13 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from harness import Client
 from tidegate import wire
 
 KEEP = wire.Properties(session_expiry_interval=3600)
 RETRY = 0.02  # seconds between attempts to reconnect
-UNAVAILABLE = (3, 0x88, 0x8B)  # what a guard says whose broker is away, in CONNACK or DISCONNECT
+UNAVAILABLE = (3, 0x88, 0x8B, 0x8D, 0x97)
+"""What a guard says whose broker is away, in CONNACK or DISCONNECT, a node whose disk is full, and one that has heard
+nothing from whoever waits without a PING."""
+
+
+Dial = Callable[[str, int], Coroutine[Any, Any, tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""How a client connects."""
 
 
 class Ledger:
@@ -37,6 +45,7 @@ class Persistent:
         self.reconnections = -1
         self.established = False  # something of ours was acknowledged, so the session must be there next time
         self.client: Client
+        self.dial: Dial = asyncio.open_connection
 
     async def run(self) -> None:
         while True:
@@ -46,7 +55,7 @@ class Persistent:
             await asyncio.sleep(RETRY)
 
     async def _once(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await self.dial("127.0.0.1", self.port)
         client = self.client = Client(reader, writer)
         client.version = self.version
         try:

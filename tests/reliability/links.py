@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ scopes: {gym: {}}
 trust: {otherwise: degrade, domains: {b: {nodes: [b]}}}
 links: [{from: gym, to: remotegym, via: ["mqtts://127.0.0.1:PROXY"], peer: CN=b}]
 policies: open
-limits: {queue: {messages: 1000000, bytes: 1GiB}}
+limits: {queue: {messages: 1000000, bytes: 1GiB}, clock_skew: 2h}
 log: {format: json}
 sys: {interval: 0s}
 """
@@ -49,10 +50,10 @@ limits: {queue: {messages: 1000000, bytes: 1GiB}}
 log: {format: json}
 sys: {interval: 0s}
 """
+PACE: Final = 0.002  # seconds between two messages of one publisher, so that there is always something under way
 DRAIN: Final = 120.0  # seconds; only a failing run ever waits that long
 CUTS: Final = ("cut", "stall", "flap")
-PACE: Final = 0.002  # seconds between two messages of one publisher, so that there is always something under way
-KILLS: Final = ("kill near", "kill far")
+KILLS: Final = ("kill near", "kill far", "half open")
 
 
 @dataclass
@@ -65,6 +66,8 @@ class Report:
     acknowledged: int = 0
     deliveries: int = 0
     connections: int = 0
+    refused: int = 0
+    """Messages that publishers had to publish again, because the disk was full."""
     lost: list[str] = field(default_factory=list)
     duplicated_qos2: list[str] = field(default_factory=list)
     crossed_twice: list[str] = field(default_factory=list)
@@ -173,51 +176,87 @@ class Watcher(Subscriber):
 
 
 class Paced(Publisher):
-    """Goes on until it is told to stop."""
+    """Goes on until it is told to stop. What is refused because nothing can be made safe it publishes again."""
 
     def __init__(self, name: str, port: int, ledger: Ledger, qos: int) -> None:
         super().__init__(name, port, wire.V5, ledger, qos, count=10**9)
+        self.refused: set[str] = set()
+        self.pace = PACE
+
+    async def _answer(self, packet: wire.Packet) -> None:
+        if not isinstance(packet, wire.Puback | wire.Pubrec) or packet.reason != wire.Reason.QUOTA_EXCEEDED:
+            await super()._answer(packet)
+            return
+        payload = self.open.pop(packet.packet_id)
+        self.refused.add(payload)
+        await asyncio.sleep(0.05)  # until there may be room again
+        self.pid = self.pid % 65535 + 1
+        self.open[self.pid] = payload
+        await super()._send(self.pid, payload)
 
     async def _send(self, pid: int, payload: str, dup: bool = False) -> None:
         await super()._send(pid, payload, dup)
-        await asyncio.sleep(PACE)
+        await asyncio.sleep(self.pace)
 
     def stop(self) -> None:
         self.count = self.next
 
 
-class Pair:
-    """Both nodes, and the proxies between them: `backup` is for links with two addresses."""
+class Nodes:
+    """Both nodes, and what is between them."""
 
-    def __init__(self, folder: Path, near: str = GYM) -> None:
+    allowed: tuple[str, ...] = ()
+    """What they may log as errors."""
+    pace = PACE
+
+    def __init__(self, folder: Path, near: str = GYM, **filled: str) -> None:
+        """`filled`: what stands for words in their files."""
         certificates.make_ca(folder, "Test CA", days=2)
         for name in ("a", "b"):
             certificates.issue(folder, name, ["127.0.0.1"], client=True, days=2)
-        proxy, backup = free_port(), free_port()
         self._files = {}
         for name, text in (("far", REMOTE), ("near", near)):
             place = folder / name
             place.mkdir()
-            filled = (
-                text.replace("DATA", str(place / "data")).replace("PROXY", str(proxy)).replace("BACKUP", str(backup))
-            )
-            self._files[name] = File(place, filled)
+            written = text.replace("DATA", str(place / "data"))
+            for word, value in filled.items():
+                written = written.replace(word, value)
+            self._files[name] = File(place, written)
         self.ports = {name: file.ports["PORT"] for name, file in self._files.items()}
-        self.proxy, self.backup = (Proxy(each, self._files["far"].ports["LINK_PORT"]) for each in (proxy, backup))
         self.nodes: dict[str, Process] = {}
 
+    async def open(self) -> None:
+        """Before everything else."""
+
+    async def close(self) -> None:
+        """After everything else."""
+
+    async def disturb(self, way: str, rng: random.Random) -> None:
+        raise NotImplementedError
+
+    async def dial(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.ports[name])
+
+    @property
+    def connections(self) -> int:
+        """Of the link, so far."""
+        raise NotImplementedError
+
+    def process(self, name: str) -> Process:
+        return Process(self._files[name])
+
     async def start(self, name: str) -> None:
-        node = self.nodes[name] = Process(self._files[name])
+        node = self.nodes[name] = self.process(name)
         await asyncio.to_thread(node.wait_for, "ready", 1, 60.0)
 
     async def kill(self, name: str) -> None:
         self.nodes[name].kill()
-        self.nodes[name].check()
+        self.nodes[name].check(*self.allowed)
         await self.start(name)
 
     async def retained(self, name: str, topics: int) -> dict[str, bytes]:
         """What a node keeps below `state/`."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[name])
+        reader, writer = await self.dial(name)
         client = Client(reader, writer)
         try:
             await client.send(wire.Connect(version=wire.V5, client_id="look", clean_start=True, keep_alive=0))
@@ -232,17 +271,61 @@ class Pair:
             writer.close()
 
 
+class Pair(Nodes):
+    """The nodes with proxies between them: `backup` is for links with two addresses."""
+
+    def __init__(self, folder: Path, near: str = GYM) -> None:
+        proxy, backup = free_port(), free_port()
+        super().__init__(folder, near, PROXY=str(proxy), BACKUP=str(backup))
+        self.proxy, self.backup = (Proxy(each, self._files["far"].ports["LINK_PORT"]) for each in (proxy, backup))
+
+    async def open(self) -> None:
+        await self.proxy.start()
+        await self.backup.start()
+
+    async def close(self) -> None:
+        await self.proxy.close()
+        await self.backup.close()
+
+    @property
+    def connections(self) -> int:
+        return self.proxy.connections + self.backup.connections
+
+    async def disturb(self, way: str, rng: random.Random) -> None:
+        proxy = self.proxy
+        match way:
+            case "cut":
+                proxy.cut()
+            case "stall":
+                proxy.stall()
+                await asyncio.sleep(rng.uniform(0.1, 0.5))
+                proxy.cut()
+                proxy.flow()
+            case "flap":
+                for _ in range(5):
+                    proxy.cut()
+                    proxy.refusing = not proxy.refusing
+                    await asyncio.sleep(rng.uniform(0.0, 0.1))
+                proxy.refusing = False
+            case "kill near":
+                await self.kill("near")
+            case "kill far":
+                await self.kill("far")
+            case _:
+                raise AssertionError(way)
+
+
 class State:
     """Sets retained messages at one node, again and again."""
 
     TOPICS: Final = 5
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, pair: Nodes) -> None:
+        self.pair = pair
         self.number = 0
 
     async def set(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await self.pair.dial("near")
         client = Client(reader, writer)
         try:
             await client.send(wire.Connect(version=wire.V5, client_id="state", clean_start=True, keep_alive=0))
@@ -254,7 +337,7 @@ class State:
             writer.close()
 
 
-Disturb = Callable[["Pair", str, random.Random, list["Watcher"]], Awaitable[None]]
+Disturb = Callable[[Any, str, random.Random, list[Watcher]], Awaitable[None]]
 
 
 async def run(
@@ -265,15 +348,21 @@ async def run(
     ways: tuple[str, ...],
     near: str = GYM,
     disturb: Disturb | None = None,
+    made: Callable[[Path, str], Nodes] = Pair,
 ) -> Report:
     """Disturbs the link `rounds` times while four publishers send over it, two of them each way."""
     rng = random.Random(seed)
     report = Report(seed=seed)
-    pair = Pair(folder, near)
-    await pair.start("far")
-    await pair.start("near")
-    await pair.proxy.start()
-    await pair.backup.start()
+    pair = made(folder, near)
+    try:
+        await pair.open()
+        await pair.start("far")
+        await pair.start("near")
+    except BaseException:
+        for node in pair.nodes.values():
+            node.kill()
+        await pair.close()
+        raise
     ledger = Ledger()
     both = [("near", "far"), ("far", "near")]
     watchers = [
@@ -282,8 +371,13 @@ async def run(
         for q in (1, 2)
     ]
     publishers = [(here, Paced(f"{here}/{q}", pair.ports[here], ledger, q)) for here, _ in both for q in (1, 2)]
+    there = {"near": "far", "far": "near"}
+    for where, client in (*((there[here], watcher) for here, watcher in watchers), *publishers):
+        client.dial = partial(_dialed, pair, where)
+        if isinstance(client, Paced):
+            client.pace = pair.pace
     tasks = [asyncio.create_task(watcher.run()) for _, watcher in watchers]
-    state = State(pair.ports["near"])
+    state = State(pair)
     try:
         for _, watcher in watchers:
             await watcher.subscribed.wait()
@@ -294,7 +388,10 @@ async def run(
             await asyncio.sleep(rng.uniform(0.05, 0.5))  # the random moment, not a wait for anything
             way = ways[number % len(ways)]
             report.rounds[way] += 1
-            await (disturb or _disturb)(pair, way, rng, [watcher for _, watcher in watchers])
+            if disturb is None:
+                await pair.disturb(way, rng)
+            else:
+                await disturb(pair, way, rng, [watcher for _, watcher in watchers])
         await state.set()
         for _, publisher in publishers:
             publisher.stop()
@@ -308,39 +405,18 @@ async def run(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await pair.proxy.close()
-        await pair.backup.close()
         for node in pair.nodes.values():
             await asyncio.to_thread(node.stop)
+        await pair.close()
     for node in pair.nodes.values():
-        node.check()
-    report.connections = pair.proxy.connections + pair.backup.connections
+        node.check(*pair.allowed)
+    report.connections = pair.connections
     _audit(report, ledger, publishers, watchers)
     return report
 
 
-async def _disturb(pair: Pair, way: str, rng: random.Random, watchers: list[Watcher]) -> None:
-    proxy = pair.proxy
-    match way:
-        case "cut":
-            proxy.cut()
-        case "stall":
-            proxy.stall()
-            await asyncio.sleep(rng.uniform(0.1, 0.5))
-            proxy.cut()
-            proxy.flow()
-        case "flap":
-            for _ in range(5):
-                proxy.cut()
-                proxy.refusing = not proxy.refusing
-                await asyncio.sleep(rng.uniform(0.0, 0.1))
-            proxy.refusing = False
-        case "kill near":
-            await pair.kill("near")
-        case "kill far":
-            await pair.kill("far")
-        case _:
-            raise AssertionError(way)
+async def _dialed(pair: Nodes, name: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await pair.dial(name)
 
 
 def _arrived(ledger: Ledger, watchers: list[tuple[str, Watcher]]) -> bool:
@@ -357,7 +433,7 @@ async def _until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _differ(pair: Pair) -> str:
+async def _differ(pair: Nodes) -> str:
     """In what the retained messages differ when everything has arrived; empty: in nothing."""
     near: dict[str, bytes] = {}
     far: dict[str, bytes] = {}
@@ -375,6 +451,8 @@ def _audit(
     report.published = sum(publisher.next for _, publisher in publishers)
     report.sessions_lost = ledger.sessions_lost
     report.acknowledged = len(ledger.acknowledged)
+    refused = {payload for _, publisher in publishers for payload in publisher.refused}
+    report.refused = len(refused)
     for here, watcher in watchers:
         report.deliveries += watcher.seen.total()
         report.lost += [
@@ -383,6 +461,8 @@ def _audit(
         last: dict[str, int] = {}
         for message in watcher.order:
             publisher, _, number = message.rpartition("/")
+            if message in refused:  # it was published later than its number says
+                continue
             if int(number) < last.get(publisher, -1):
                 report.out_of_order.append(f"{message} to {watcher.name}")
             last[publisher] = max(int(number), last.get(publisher, -1))

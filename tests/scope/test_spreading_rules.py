@@ -353,3 +353,19 @@ def test_the_newer_of_two_is_the_same_everywhere() -> None:
     other = Book(sequence=1, rules={})
     assert newer(other, book) is not newer(book, other)
     assert newer(Book(sequence=2), book)
+
+
+def test_what_somebody_of_another_domain_says_here_does_not_travel_with_what_this_domain_believes() -> None:
+    believes = {"far": Domain(nodes=("b",), users={"zoe": "zoe"}), "third": Domain(nodes=("c",))}
+    a = Node("a", node_link("x", "y"), domain="near", believes=believes, **OPEN)
+    b = Node("b", node_link("y", "x"), domain="far", believes={"third": Domain(through=("a",))}, **OPEN)
+    cable = Cable(a, b, "x->y")
+    rules(a.peer("m", username="mary"), allow("user:mark"))
+    publishers = a.realm.publishers
+    book = publishers.said("user:mary")
+    assert book is not None
+    publishers.told("user:carl@third", book[0], "", {})
+    cable.run()
+    said = b.realm.publishers.said("user:carl@third")
+    assert said is not None
+    assert said[2] == {}

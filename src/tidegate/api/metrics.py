@@ -110,6 +110,7 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
         CounterMetricFamily, "listener_turned_away", "Connections turned away.", "url", listeners, "turned_away"
     )
     yield from _links(status.get("links", ()))
+    yield from _guards(status.get("guards", ()))
     for room in ("audit", "ingest", "keys", "registry", "http"):
         said = status.get(room) or {}
         yield from _numbers(room, said)
@@ -167,6 +168,17 @@ def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     yield carried
     meaning = "How often another connection has taken over."
     yield _labelled(CounterMetricFamily, "link_switches", meaning, "link", rows, "switches")
+
+
+def _guards(guards: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """The scopes that guard a broker."""
+    rows = {row["scope"]: {**row, "connected": float(row["state"] == "connected")} for row in guards}
+    for name, meaning, member in (
+        ("guard_connected", "Whether the guarded broker is there.", "connected"),
+        ("guard_clients", "Clients with a connection to the guarded broker.", "clients"),
+        ("guard_waiting", "Wills and other messages of the guard that the broker has not acknowledged.", "waiting"),
+    ):
+        yield _labelled(GaugeMetricFamily, name, meaning, "scope", rows, member)
 
 
 def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:

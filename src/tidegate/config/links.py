@@ -37,6 +37,7 @@ from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.failover import Failover as Strategy
 from tidegate.policy.failover import Mode
+from tidegate.policy.levels import ORDER
 from tidegate.policy.scopes import ALL, Forward, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
 from tidegate.policy.trust import certificate_fingerprint
@@ -57,6 +58,13 @@ class Authenticate(StrEnum):
 
     BACKEND = "backend"
     HERE = "here"
+
+
+class EnvelopeForm(StrEnum):
+    """Where the envelope of a message in a guarded broker is."""
+
+    PREFIX = "prefix"
+    PROPERTY = "property"
 
 
 class Gone(StrEnum):
@@ -262,6 +270,12 @@ class Scope(CheckedSection):
     unenveloped: Unenveloped = Unenveloped.DENY
     """What becomes of a message that has come to the broker around the guard: `deny`: nobody receives it. `plain`: it
     is decided as that of nobody in particular."""
+    envelope: EnvelopeForm = EnvelopeForm.PREFIX
+    """Where the envelope of a message is: `prefix`: before its content. `property`: in a user property, so that the
+    content is left alone; the broker, and every bridge out of it, must speak MQTT 5."""
+    level: Identity | None = None
+    """The level of the connection to the broker. Default: the highest if it is on this machine, else what its
+    encryption alone gives."""
     gone: Gone = Gone.REFUSE
     """What clients see while the broker is gone: `refuse`: they are disconnected, and refused until it is back. `wait`:
     they stay connected, and what they publish or ask for waits until it is back."""
@@ -289,7 +303,18 @@ class Scope(CheckedSection):
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
-            for key in ("authenticate", "unenveloped", "gone", "username", "password", "secret", "bridges", "max_age"):
+            for key in (
+                "authenticate",
+                "envelope",
+                "level",
+                "unenveloped",
+                "gone",
+                "username",
+                "password",
+                "secret",
+                "bridges",
+                "max_age",
+            ):
                 if key in self.model_fields_set:
                     yield (key,), "has no effect without `backend`; add that, or remove it"
         elif self.password is not None and self.username is None:
@@ -470,7 +495,10 @@ def problems(config: Config) -> Iterator[Finding]:
     """Scopes that do not exist, that are linked twice, or that are above themselves."""
     known = tuple(config.scopes)
     joined: dict[frozenset[str], str] = {}
+    levels = ORDER if config.levels is None else config.levels.order
     for name, scope in config.scopes.items():
+        if scope.level is not None and scope.level not in levels:
+            yield ("scopes", name, "level"), unknown("level", scope.level, levels, "levels.order")
         for index, parent in enumerate(scope.parents):
             at: DocumentPath = ("scopes", name, "parents", index)
             if parent not in config.scopes:

@@ -21,6 +21,7 @@ from tidegate.wire.envelope import STATIC_BYTES, authenticated
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
+    from tidegate.guard.upstream import Upstream
 
 PRINCIPAL = "backend:"
 
@@ -63,6 +64,8 @@ class BackendTarget(LinkSession):
         else:
             transport = Transport(address=address.host, tls_version="" if address.tls else None)
             level, facts = levels.level_of(transport), levels.facts_of(transport)
+        if scope.settings.level is not None:
+            level = scope.settings.level
         return Subject(
             kind="service",
             client="backend",
@@ -103,6 +106,9 @@ class BackendTarget(LinkSession):
         if upstream is None or upstream.shut:
             self.site.counters.dropped += 1
             return
+        if self.scope.settings.as_property:
+            self._carry_with_property(name, payload, source, upstream)
+            return
         key = (source.context, name, source.inward.type)
         known = self._heads.get(key)
         if known is None:
@@ -125,3 +131,12 @@ class BackendTarget(LinkSession):
         if not out:
             site.dirty.append(upstream)  # type: ignore[arg-type]
         out.append(frame)
+
+    def _carry_with_property(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:
+        """The same where the envelope does not stand before the content."""
+        site = self.site
+        site.number += 1
+        topic, link = name[2:].decode(), source.inward.type
+        message = Message(topic, payload, 0, False, site.wall, site.origin, site.number, source.context, link)
+        if upstream.publish(message) is None:
+            site.counters.dropped += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tidegate.bounded import Bounded
 from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Known, Step
 from tidegate.gate.decision import PartialDecision, evaluate
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from tidegate.guard.guarded_session import GuardedSession
     from tidegate.guard.settings import BridgeSettings
 
+Key = tuple[bool, bool, str, bytes, str]
+"""Whether at the end that sends, whether into the scope, and the topic there, context and type of the last link."""
+KNOWN: Final = 10_000  # decisions and contexts of one bridge that are kept
 NOT_SHARED: Final = Deny(step=Step.WRITE, rule="share")
 BEEN_HERE: Final = Deny(step=Step.WRITE, rule="path")
 
@@ -41,6 +45,10 @@ class Bridge:
         node = scope.site.origin.node
         self.far_path, self.here_path = f"{self.far}@{node}", f"{self.here}@{node}"
         self.level, self.facts = subject.level, subject.facts
+        self._ways: dict[Key, PartialDecision | Deny] = {}
+        self._epoch = -1  # of the rules that these are by
+        self._imported: Bounded[tuple[bytes, bytes], bytes] = Bounded(KNOWN)  # contexts, as they are on the other side
+        self._exported: Bounded[tuple[bytes, str], bytes] = Bounded(KNOWN)
         self.inward, self.sending = self._ends(self.far, self.here, settings.into, subject)
         self.receiving, self.outward = self._ends(self.here, self.far, settings.out, subject)
 
@@ -126,14 +134,18 @@ class Bridge:
 
     def _context(self, envelope: Envelope, topic: str, qos: int) -> bytes:
         made = self.scope.envelopes.context(envelope.static, topic, envelope.qos if envelope.qos != qos else None)
-        context = self.scope.gate.attributes.decoded(made)
-        levels = self.scope.gate.rules.levels
-        return replace(
-            context,
-            floor=levels.floor(envelope.static.floor, self.level),
-            held=levels.floor_facts(envelope.static.facts, self.facts),
-            path=(*context.path, self.far_path),
-        ).encode()
+        key = (made, envelope.static.data)
+        known = self._imported.get(key)
+        if known is None:
+            context = self.scope.gate.attributes.decoded(made)
+            levels = self.scope.gate.rules.levels
+            known = self._imported[key] = replace(
+                context,
+                floor=levels.floor(envelope.static.floor, self.level),
+                held=levels.floor_facts(envelope.static.facts, self.facts),
+                path=(*context.path, self.far_path),
+            ).encode()
+        return known
 
     # -- out of the scope --------------------------------------------------------------------------------------
 
@@ -148,8 +160,10 @@ class Bridge:
         shown = self._crosses(message, message.topic, self.outward, self.receiving)
         if isinstance(shown, Deny):
             return shown
-        there = replace(context.called(message.topic), path=(*context.path, self.here_path))
-        data = there.encode()
+        data = self._exported.get((message.context, message.topic))
+        if data is None:
+            there = replace(context.called(message.topic), path=(*context.path, self.here_path))
+            data = self._exported[message.context, message.topic] = there.encode()
         sealed = shown.across(crossed[0], shown.qos, data, self.outward.type, shown.properties)
         payload = self.scope.envelopes.sealed(sealed, self.scope.site.now, self.settings.key)
         made = message.across(message.topic, message.qos, message.context, message.link, shown.properties)
@@ -159,15 +173,31 @@ class Bridge:
     def _crosses(self, message: Message, before: str, outward: NodeLinkEnd, inward: NodeLinkEnd) -> Message | Deny:
         """What both ends let pass. Policies know a message as it is called where it comes from."""
         gate, shown = self.scope.gate, message
+        if self._epoch != gate.stored.epoch:  # there are other rules
+            self._epoch = gate.stored.epoch
+            self._ways.clear()
         for stages, target in ((gate.stages.exporting, outward), (gate.stages.importing, inward)):
-            known = Known(
-                topic=before,
-                context=gate.attributes.context(message),
-                link=message.link,
-                now=self.scope.site.wall,
-                target=target,
+            key = (
+                target is outward,
+                target is self.inward or target is self.sending,
+                before,
+                message.context,
+                message.link,
             )
-            way = evaluate(stages, known)
+            way = self._ways.get(key)
+            if way is None:
+                known = Known(
+                    topic=before,
+                    context=gate.attributes.context(message),
+                    link=message.link,
+                    now=self.scope.site.wall,
+                    target=target,
+                )
+                way = evaluate(stages, known)
+                if not known.clocked:
+                    if len(self._ways) >= KNOWN:
+                        self._ways.clear()
+                    self._ways[key] = way
             verdict = way.show(shown) if isinstance(way, PartialDecision) else way
             if isinstance(verdict, Deny):
                 return verdict

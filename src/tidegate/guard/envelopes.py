@@ -22,13 +22,26 @@ from tidegate.session import Context, Message, Origin, Session, forwarded
 from tidegate.session.context import VERSION
 from tidegate.session.frames import EXACT
 from tidegate.wire import NONE, Properties
-from tidegate.wire.envelope import STATIC_BYTES, Envelope, Static, encode_static, open, seal, static_cache
+from tidegate.wire.envelope import (
+    STATIC_BYTES,
+    Envelope,
+    Static,
+    encode_static,
+    open,
+    open_property,
+    prefix,
+    static_cache,
+)
 from tidegate.wire.properties import encode_properties
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
 
 STATICS: Final = 20_000  # of one scope that are kept
+PROPERTY: Final = "tidegate"
+"""The user property that an envelope may be in."""
+NOT_CONTENT: Final = frozenset((FLOOR, PROPERTY))
+"""User properties that guards add."""
 CALLED: Final = "called"
 """Beside the attributes of the publisher: the topic in the broker, if a monitor or a link has changed it."""
 _OWN: Final = frozenset(
@@ -65,8 +78,11 @@ class Envelopes:
     # -- to the broker -----------------------------------------------------------------------------------------
 
     def sealed(self, message: Message, now: float, key: bytes | None = None) -> bytes:
-        """The payload of a message with its envelope before it, for guards with another key if one is given. ValueError
-        for what does not fit one."""
+        """The payload of a message with its envelope before it. ValueError for what does not fit one."""
+        return self.envelope(message, now, key) + message.payload
+
+    def envelope(self, message: Message, now: float, key: bytes | None = None) -> bytes:
+        """The envelope of a message, for guards with another key if one is given."""
         told = digest(message.properties)
         known = (message.context, message.origin.node, message.topic, message.link + told)
         static = self._statics.get(known)
@@ -75,7 +91,7 @@ class Envelopes:
             static = self.static(context, message.topic, message.link, message.origin.node, told)
             self._statics[known] = static
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
-        return seal(
+        return prefix(
             static,
             self.origin(message.origin),
             message.number,
@@ -87,6 +103,16 @@ class Envelopes:
             message.payload,
             key or self.scope.settings.key,
         )
+
+    def opened_property(self, pairs: tuple[tuple[str, str], ...], payload: bytes) -> Envelope:
+        """The envelope among the user properties of a message; Unauthentic if there is not exactly one."""
+        texts = [value for name, value in pairs if name == PROPERTY]
+        if len(texts) != 1:
+            raise Unauthentic(f"{len(texts)} envelopes")
+        try:
+            return open_property(texts[0], payload, self.scope.settings.key, self._read)
+        except MalformedPacket as error:
+            raise Unauthentic(str(error)) from None
 
     def frame_head(self, source: Session, topic: str) -> bytes:
         """The static part of what a session publishes to a topic."""
@@ -190,7 +216,9 @@ def digest(properties: Properties) -> str:
     content = forwarded(properties)
     if content is NONE:
         return ""
-    content = replace(content, user_properties=tuple(pair for pair in content.user_properties if pair[0] != FLOOR))
+    content = replace(
+        content, user_properties=tuple(pair for pair in content.user_properties if pair[0] not in NOT_CONTENT)
+    )
     return "" if content == NONE else blake2b(encode_properties(content), digest_size=16).hexdigest()
 
 

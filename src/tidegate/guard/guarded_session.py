@@ -125,7 +125,7 @@ class GuardedSession(Session):
         "greeting",
         "interned",
         "last",
-        "lending",
+        "lent",
         "relaying",
         "reopen",
         "rounds",
@@ -142,7 +142,7 @@ class GuardedSession(Session):
         self.interned: dict[bytes, bytes] = {}
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
-        self.lending = Lending(self)  # what the guard itself has sent
+        self.lent: Lending | None = None  # what the guard itself has sent
         self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
         self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
@@ -158,7 +158,8 @@ class GuardedSession(Session):
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
         self.asked = self.greeting = self.reopen = None
-        self.lending.end()
+        if self.lent is not None:
+            self.lent.end()
         if upstream is not None:
             upstream.session = None
             upstream.close(packet)
@@ -203,6 +204,13 @@ class GuardedSession(Session):
             self.write(frame)
         else:
             self.site.counters.dropped += 1
+
+    @property
+    def lending(self) -> Lending:
+        """Sends what is the guard's own."""
+        if self.lent is None:
+            self.lent = Lending(self)
+        return self.lent
 
     def overlapping(self, topic: str) -> int:
         """How many of its subscriptions a topic matches: some brokers send a message once for each."""
@@ -276,22 +284,22 @@ class GuardedSession(Session):
     # -- what the client acknowledges ----------------------------------------------------------------------------
 
     def acknowledged(self, pid: int) -> None:
-        if pid in self.lending:
-            self.lending.acknowledged(pid)
+        if self.lent is not None and pid in self.lent:
+            self.lent.acknowledged(pid)
             return
         self._answer(b"\x40\x02", pid)
 
     def received(self, pid: int, reason: int = 0) -> None:
-        if pid in self.lending:
-            self.lending.received(pid, reason)
+        if self.lent is not None and pid in self.lent:
+            self.lent.received(pid, reason)
         elif reason >= 0x80 and self.upstream is not None and self.upstream.v5:
             self.upstream.send(b"\x50\x03%b%c" % (pid.to_bytes(2, "big"), reason))
         else:
             self._answer(b"\x50\x02", pid)
 
     def completed(self, pid: int) -> None:
-        if pid in self.lending:
-            self.lending.completed(pid)
+        if self.lent is not None and pid in self.lent:
+            self.lent.completed(pid)
             return
         self._answer(b"\x70\x02", pid)
 

@@ -6,7 +6,7 @@ know: conditions, demands, and who may read what. Nothing is routed by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,17 @@ class GuardedSubscribing(Subscribing):
         for asked in list((session.asked or {}).values()):
             if asked.request is not None or isinstance(asked.packet, Unsubscribe):
                 upstream.send(asked.data)
+
+    def wake(self, session: Session, filters: Iterable[str] | None = None) -> int:
+        """Held subscriptions that come alive are asked of the broker again, for what is retained there."""
+        held = [grant for grant in (session.subscriptions or {}).values() if grant.held]
+        looked = super().wake(session, filters)
+        alive = tuple(grant.subscription() for grant in held if not grant.held and grant.replays)
+        if alive and isinstance(session, GuardedSession) and session.upstream is not None:
+            pid = next(pid for pid in range(65535, 0, -1) if pid not in (session.asked or {}))
+            packet = Subscribe(packet_id=pid, subscriptions=alive)
+            self._ask(session, Asked(packet, encode(packet, session.upstream.version)))
+        return looked
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
         assert isinstance(session, GuardedSession)

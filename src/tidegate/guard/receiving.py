@@ -5,13 +5,14 @@ A message that this client may not have is acknowledged to the broker and audite
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes
-from tidegate.guard.envelopes import ALTERED, CALLED, Unauthentic, altered
+from tidegate.guard.envelopes import ALTERED, CALLED, PROPERTY, Unauthentic, altered
 from tidegate.policy.brokering import PLAIN
 from tidegate.session import Message, forwarded, with_floor_properties
 from tidegate.wire import NONE, V5, Publish, Pubrel, decode, encode, encode_properties, encode_varint
@@ -37,7 +38,7 @@ class Receiving:
         self.upstream = upstream
         self.v5 = upstream.v5
         self._opened: Envelope | None = None  # of the message that is being taken
-        self.own: set[int] = set()  # QoS 2 messages that the guard answers in place of its client
+        self.own: set[int] | None = None  # QoS 2 messages that the guard answers in place of its client
 
     def unacknowledged(self, data: bytes, start: int, stop: int) -> None:
         """A QoS 0 message that is not retained."""
@@ -123,7 +124,13 @@ class Receiving:
         if topic[:1] == "$" and topic.startswith("$SYS/"):
             return self._plain(packet, envelopes.backend(scope))
         try:
-            envelope, payload = scope.envelopes.opened(packet.payload)
+            if scope.settings.as_property:
+                pairs = packet.properties.user_properties
+                envelope, payload = scope.envelopes.opened_property(pairs, packet.payload), packet.payload
+                pairs = tuple(pair for pair in pairs if pair[0] != PROPERTY)
+                packet = replace(packet, properties=replace(packet.properties, user_properties=pairs))
+            else:
+                envelope, payload = scope.envelopes.opened(packet.payload)
         except Unauthentic as error:
             if not packet.payload:
                 return None  # a retained message was cleared: what says so to clients comes in an envelope
@@ -221,7 +228,7 @@ class Receiving:
         if not packet.qos:
             session.append(head + tail, acknowledged=False)
             return True
-        if packet.packet_id in session.lending:
+        if session.lent is not None and packet.packet_id in session.lent:
             self.upstream.end("the broker has come to a packet identifier that the guard uses")
             return True
         if packet.dup:
@@ -235,13 +242,15 @@ class Receiving:
         if packet.qos == 1:
             self.upstream.send(b"\x40\x02" + pid.to_bytes(2, "big"))
         elif packet.qos == 2:
+            if self.own is None:
+                self.own = set()
             self.own.add(pid)
             self.upstream.send(b"\x50\x02" + pid.to_bytes(2, "big"))
 
     def released(self, packet: Pubrel) -> None:
         """PUBREL of the broker."""
         pid = packet.packet_id
-        if pid in self.own:
+        if self.own is not None and pid in self.own:
             self.own.discard(pid)
             self.upstream.send(b"\x70\x02" + pid.to_bytes(2, "big"))
         else:

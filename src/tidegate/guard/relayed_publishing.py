@@ -64,9 +64,9 @@ class RelayedPublishing(Publishing):
         self._ack: Awaited | None = None  # of the message that is being taken
         self._dup = False  # of the PUBLISH that is being taken
         self._relayed: dict[int, Ack] = {}  # PUBACK and PUBREC that the broker owes
-        self._exchanges: set[int] = set()  # QoS 2 messages that the broker has, and that are not complete
+        self._exchanges: dict[int, None] = {}  # QoS 2 messages that the broker has, and that are not complete
         self._kept: dict[int, bytes] | None = None  # what is sent again when the broker is back, if that is waited for
-        self._postponed: deque[tuple[Any, ...]] = deque()  # what it is not there for
+        self._postponed: tuple[tuple[Any, ...], ...] = ()  # what it is not there for
 
     # -- PUBLISH -----------------------------------------------------------------------------------------------
 
@@ -169,13 +169,14 @@ class RelayedPublishing(Publishing):
         elif upstream.refused is not None:
             self._denied(message, pid, upstream.refused)
         else:
-            self._taken_here(pid, qos, message)
+            self._taken_here(pid, qos, message, reached)
 
-    def _taken_here(self, pid: int, qos: int, message: Message | None = None) -> None:
-        """It was for the node itself, or has reached nobody."""
+    def _taken_here(self, pid: int, qos: int, message: Message | None = None, reached: int = 1) -> None:
+        """It was for the node itself; or it has reached nobody, because the broker is too weak for it."""
+        reason = Reason.SUCCESS if reached else self._nobody(Reason.NO_MATCHING_SUBSCRIBERS)
         noted, journaled = (False, False) if message is None else (message.noted, message.journaled)
         type = Type.PUBACK if qos == 1 else Type.PUBREC
-        self._acknowledge(type, pid, Reason.SUCCESS, wait=noted, written=not journaled)
+        self._acknowledge(type, pid, reason, wait=noted, written=not journaled)
         if qos == 2:
             unreleased.keep(self.session, pid, (), 0)
             self.deadline.start()
@@ -190,7 +191,7 @@ class RelayedPublishing(Publishing):
         if qos == 1:
             self.unfinished += 1
         else:
-            self._exchanges.add(pid)
+            self._exchanges[pid] = None
         if message.journaled:
             self.site.journal.after(ack.settle_written)
 
@@ -249,11 +250,11 @@ class RelayedPublishing(Publishing):
         if self._kept is not None:
             self._kept.pop(pid, None)
         if isinstance(packet, Pubcomp):
-            self._exchanges.discard(pid)
+            self._exchanges.pop(pid, None)
             self.session.send(frame)
             return
         if isinstance(packet, Pubrec) and packet.reason >= 0x80:
-            self._exchanges.discard(pid)
+            self._exchanges.pop(pid, None)
             if not self.v5:  # 3.1.1 goes on with PUBREL whatever PUBREC says
                 unreleased.keep(self.session, pid, (), 0)
                 self.deadline.start()
@@ -297,7 +298,7 @@ class RelayedPublishing(Publishing):
 
     def _postpone(self, *publish: Any) -> None:
         """A PUBLISH that the broker is not there for: nothing more is read from the client."""
-        self._postponed.append((*publish, self._dup))
+        self._postponed += ((*publish, self._dup),)
         self.stalled = True
         self.connection.hold_reading(Hold.BACKEND)
 
@@ -307,7 +308,7 @@ class RelayedPublishing(Publishing):
         for data in (self._kept or {}).values():
             dup = 0x08 if data[0] >> 4 == Type.PUBLISH else 0
             upstream.send(bytes((data[0] | dup,)) + data[1:])
-        postponed, self._postponed = self._postponed, deque()
+        postponed, self._postponed = self._postponed, ()
         self.stalled = False
         for *publish, self._dup in postponed:
             self.take(*publish)

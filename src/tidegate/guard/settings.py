@@ -31,6 +31,10 @@ class Settings:
     address: Address
     authenticate: Authenticate
     unenveloped: Unenveloped
+    as_property: bool
+    """Whether envelopes are in a user property."""
+    level: str | None
+    """Of the connection to the broker; None: what it has."""
     gone: Gone
     username: str | None
     password: bytes | None

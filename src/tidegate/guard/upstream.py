@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
+from tidegate.guard.envelopes import PROPERTY
 from tidegate.guard.receiving import Receiving
 from tidegate.session import Hold, Message
 from tidegate.session.carried_proof import without_proof
@@ -50,6 +51,7 @@ from tidegate.wire import (
     encode_publish_parts,
     frame,
 )
+from tidegate.wire.envelope import to_property
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -64,6 +66,8 @@ CLIENT: Final = b"\1"
 FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
 TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
+_TAKEN: Final = Connack(session_present=False, reason=0)
+ANSWER: Final = 10.0  # seconds for CONNACK
 _RETURN_CODES: Final = {
     1: Reason.UNSUPPORTED_PROTOCOL_VERSION,
     2: Reason.CLIENT_IDENTIFIER_NOT_VALID,
@@ -154,6 +158,12 @@ class Upstream(asyncio.Protocol):
         packet, self._packet = self._packet, None
         assert packet is not None
         self.write(encode(packet, packet.version))
+        self._timer = self.site.timers.at(self.site.now + ANSWER, self._late)
+
+    def _late(self) -> None:
+        self.error = f"the broker has not answered CONNECT in {ANSWER:g} s"
+        self.abort()
+        self._tell()
 
     def failed(self, why: str) -> None:
         """There is no connection."""
@@ -211,6 +221,7 @@ class Upstream(asyncio.Protocol):
 
     def begin(self) -> None:
         """Takes what came right behind CONNACK, once the client has been told."""
+        self.connack = _TAKEN  # the other is not needed any more, and there may be very many
         if self._unread:
             self._take(b"")
 
@@ -268,6 +279,8 @@ class Upstream(asyncio.Protocol):
         assert isinstance(packet, Connack)
         self.connack = packet
         self._unread = data[stop:]
+        self.site.timers.cancel(self._timer)
+        self._timer = None
         if self.refusal is not None:
             self.error = packet.properties.reason_string or ""
             self.abort()
@@ -331,7 +344,6 @@ class Upstream(asyncio.Protocol):
 
         QoS 1 and 2 go under the identifier in `exchange`.
         """
-        site = self.site
         pid = 0
         first = 0x30 | message.qos << 1
         if message.qos:
@@ -341,12 +353,11 @@ class Upstream(asyncio.Protocol):
             pid = self.exchange & 0xFFFF
             first |= 0x08 * (self.exchange >> 16)
         try:
-            payload = self.scope.envelopes.sealed(message, site.now)
+            payload, properties = self._sealed(message)
         except ValueError as error:
             self.refused = replace(TOO_LARGE, detail=str(error))
             return None
-        clears = message.retain and not message.payload
-        properties = self._forwarded(message)
+        clears = message.retain and not message.payload and not self.scope.settings.as_property
         head, tail = encode_publish_parts(
             message.topic.encode(), payload, message.qos, message.retain and not clears, self.version, properties
         )
@@ -362,6 +373,16 @@ class Upstream(asyncio.Protocol):
         self.exchange = 0
         self.send(data)
         return data
+
+    def _sealed(self, message: Message) -> tuple[bytes, Properties]:
+        """Content and properties of a message in its envelope."""
+        envelopes, now = self.scope.envelopes, self.site.now
+        properties = self._forwarded(message)
+        if not self.scope.settings.as_property:
+            return envelopes.sealed(message, now), properties
+        pairs = tuple(pair for pair in properties.user_properties if pair[0] != PROPERTY)
+        mine = (PROPERTY, to_property(envelopes.envelope(message, now)))
+        return message.payload, replace(properties, user_properties=(*pairs, mine))
 
     def _forwarded(self, message: Message) -> Properties:
         """The floor is in the envelope; the remaining time is for the broker."""

@@ -14,6 +14,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.config.brokering import link_types
+from tidegate.config.links import EnvelopeForm
 from tidegate.config.links import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
@@ -22,6 +23,7 @@ from tidegate.net import client_context
 from tidegate.policy.brokering import UNTYPED
 from tidegate.policy.scopes import ScopeLink, TopicMapping
 from tidegate.scope import Scope
+from tidegate.wire import V5, V311
 
 if TYPE_CHECKING:
     from tidegate.guard.upstream import Upstream
@@ -96,6 +98,27 @@ class Guards:
         for task in self._dialing:
             task.cancel()
 
+    # -- what is told ------------------------------------------------------------------------------------------
+
+    def status(self) -> list[dict[str, Any]]:
+        """What `tidegate status` and the metrics tell of each guarded scope."""
+        return [self._row(scope) for scope in self._guarded()]
+
+    def _row(self, scope: GuardedScope) -> dict[str, Any]:
+        service, settings = scope.service, scope.settings
+        opened = service.upstream is not None and service.upstream.opened
+        return {
+            "scope": scope.name,
+            "backend": str(settings.address),
+            "state": "connected" if opened else "gone",
+            "version": {V5: "5", V311: "3.1.1"}[service.version],
+            "level": scope.target.subject.level,
+            "clients": sum(session.upstream is not None for session in scope.owners.values()),
+            "waiting": service.waiting,
+            "gone": settings.gone.value,
+            "error": service.error or None,
+        }
+
     def _guarded(self) -> list[GuardedScope]:
         return [scope for scope in self._node.scopes.values() if isinstance(scope, GuardedScope)]
 
@@ -110,6 +133,8 @@ class Guards:
             address=scope.backend,
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
+            as_property=scope.envelope is EnvelopeForm.PROPERTY,
+            level=scope.level,
             gone=scope.gone,
             username=scope.username,
             password=None if scope.password is None else scope.password.encode(),

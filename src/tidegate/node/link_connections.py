@@ -65,6 +65,7 @@ class LinkConnections:
         links.on_change.append(self._changed)
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
+        links.on_lack.append(self._lacking)
         self.vouching.start()
         links.capabilities.verify = self._node.authentication.travelled
         self._arrange()
@@ -81,6 +82,11 @@ class LinkConnections:
     def _changed(self) -> None:
         """The rules are being changed, or what is trusted: when that is done, so are the connections."""
         self._node.loop.call_soon(self._node.turns.guarded, self._arrange)
+
+    def _lacking(self, name: str, names: tuple[str, ...]) -> None:
+        """The other node does not have what preferences here call: they count as false there."""
+        if names:
+            log.warning("preferences call what the other node lacks", link=name, lacking=", ".join(names))
 
     def _ended(self, name: str, owed: int) -> None:
         """A link is gone from the rules, and its queue with it."""
@@ -207,6 +213,7 @@ class LinkConnections:
             "node": None if greeted is None else greeted.node,
             "domain": None if greeted is None else greeted.domain,
             "overflow": end.link.overflow.value,
+            "lacks": [*end.lacks],
             "out": _shares(end.link.out),
             "in": _shares(end.link.into),
         }

@@ -361,6 +361,7 @@ class Node:
             "listeners": [one.status() for one in self.listeners.bound.values()],
             "scopes": list(self.scopes),
             **self.links.status(),
+            "guards": self.guards.status(),
             "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,

@@ -22,11 +22,13 @@ import orjson
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
+from tidegate.scope import vocabulary
 from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
 from tidegate.scope.neighbourhood import STATE
 from tidegate.scope.spreading_rules import RULES
 from tidegate.scope.spreading_subscriptions import WANTED
+from tidegate.scope.vocabulary import KNOWN
 from tidegate.session import Context, Message
 from tidegate.topics import matches
 from tidegate.wire import V5, Publish, encode
@@ -186,6 +188,8 @@ class LinkControl:
             self.links.neighbourhood.take(self.end, payload)
         elif topic in CERTIFICATES:
             self.links.certificates.take(self.end, topic, payload)
+        elif topic == KNOWN:
+            vocabulary.take(self.end, payload)
         elif topic == QUESTION:
             self.questions.take_question(payload)
         elif topic == ANSWER:

@@ -24,6 +24,7 @@ from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
+from tidegate.scope import vocabulary
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
@@ -134,6 +135,8 @@ class LinkEnd:
         self.handshake = scope.handshake
         self.lifetime = self
         self.subscribing = NoSubscriptions()
+        self.lacks: tuple[str, ...] = ()
+        """What preferences here call, and the other node does not have."""
         self.refused_filters: tuple[str, ...] = ()
         """What a foreign broker does not let us have."""
         self.control = LinkControl(self, links)
@@ -375,6 +378,7 @@ class LinkEnd:
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
             self.links.neighbourhood.opened(self)
+            vocabulary.tell(self)
             session.pump()
             if self.link.forward is Forward.SUBSCRIPTIONS:
                 self.control.tell(WANTED, ASK)
@@ -446,6 +450,8 @@ class NodeLinks:
         self.ends: dict[str, LinkEnd] = {}  # by `near->far`
         self.on_change: list[Callable[[], None]] = []
         self.answerer: Answerer | None = None  # who answers what other nodes ask; None: nobody
+        self.on_lack: list[Callable[[str, tuple[str, ...]], None]] = []
+        """Called with the name of a link, and what the other node lacks of what preferences here call."""
         self.on_end: list[Callable[[str, int], None]] = []
         """Called with the name of a link that is gone, and how many messages were owed over it."""
         self._begun = False

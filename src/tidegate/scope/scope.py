@@ -31,7 +31,7 @@ from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.scope.withdrawn_access import WithdrawnAccess
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
-from tidegate.session.packet_costs import OVERLAPPING, PLAN
+from tidegate.session.packet_costs import OVERLAPPING, PLAN, TARGET
 
 NOBODY = Silent()
 
@@ -122,7 +122,8 @@ class Scope:
         """The gate has made a plan."""
         copied = lane.shared is not None and not plan.branches
         self.site.effort += PLAN if copied or self.gate.rules.policies is None else 5 * PLAN
-        self.site.effort += OVERLAPPING * plan.overlapping
+        if not copied:
+            self.site.effort += OVERLAPPING * plan.overlapping + TARGET * plan.cost
         self.audit.compiled(lane, plan)
         for session, errors in plan.failed:  # conditions that could not be evaluated, and count as false
             self.audit.failed(session.outward, plan.topic, errors)

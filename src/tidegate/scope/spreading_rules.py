@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.policy.publisher_rules import Book
-from tidegate.policy.travelling_rules import TravellingRules, newer, publisher, travelling
+from tidegate.policy.travelling_rules import TravellingRules, home_of, newer, publisher, travelling
 from tidegate.session.packet_costs import CONDITION
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class SpreadingRules:
         rules = end.scope.gate.rules
         if through == end.link.name:  # it has told us
             return
-        if not through:
+        home = home_of(key, rules.domain)
+        if not through and home is not None and home[1] == rules.domain:
             beliefs = {name: plain for name, domain in rules.domains.items() if (plain := domain.plain)}
         found = travelling(key, book, rules.domain, beliefs)
         if found is not None:
