@@ -42,7 +42,8 @@ def test_explain_knows_users_whom_only_the_broker_knows() -> None:
     text = (
         "version: 1\nnode: {name: n}\nlisteners: [{url: 'mqtt://127.0.0.1:1883'}]\n"
         "scopes: {legacy: {backend: 'mqtt://127.0.0.1:1884'}}\n"
-        "policies: [{id: w, subject: '*', topic: '#', action: write}, {id: p2, subject: 'user:alice', topic: '#', action: read, when: \"p.user == 'mary'\"}]\n"
+        "policies: [{id: w, subject: '*', topic: '#', action: write},\n"
+        "  {id: p2, subject: 'user:alice', topic: '#', action: read, when: \"p.user == 'mary'\"}]\n"
     )
     what_if = WhatIf(parse(text, "f.yaml", variables={}))
     for publisher, allowed in (("user:mary", True), ("user:bob", False)):
