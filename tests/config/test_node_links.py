@@ -221,7 +221,7 @@ _PEER = "`links[0].peer` "
         ),
         (
             'links: [{from: gym, to: hq, broker: {}, export: [enrolled], via: ["mqtt://hq.example"]}]\n',
-            "`links[0].export` tells another Tidegate node of publishers, and there is none at the other end; remove it",
+            "`links[0].export` tells another Tidegate node of publishers, and there is none at the other end",
         ),
         (
             'links: [{from: gym, to: hq, broker: {}, failover: {}, via: ["mqtt://a.example", "mqtt://b.example"]}]\n',
