@@ -60,7 +60,7 @@ async def test_state_at_both_ends(folder: Path) -> None:
         assert here["error"] is there["error"] is None
         shown = both.remote.node.links.show("remotegym->gym")
         assert (shown["peer"], shown["domain"]) == ("CN=a", "a")
-        more = {"via", "peer", "facts", "node", "domain", "overflow", "out", "in"}
+        more = {"via", "peer", "facts", "node", "domain", "overflow", "lacks", "out", "in"}
         assert shown.keys() - there.keys() == more
 
 
