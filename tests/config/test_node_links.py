@@ -220,6 +220,10 @@ _PEER = "`links[0].peer` "
             "`links[0].broker.password` has no effect without `user`; add that, or remove it",
         ),
         (
+            'links: [{from: gym, to: hq, broker: {}, export: [enrolled], via: ["mqtt://hq.example"]}]\n',
+            "`links[0].export` tells another Tidegate node of publishers, and there is none at the other end",
+        ),
+        (
             'links: [{from: gym, to: hq, broker: {}, failover: {}, via: ["mqtt://a.example", "mqtt://b.example"]}]\n',
             "`links[0].failover` needs a Tidegate node at the other end; remove it: addresses are tried in order",
         ),

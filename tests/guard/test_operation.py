@@ -10,6 +10,9 @@ from harness import PATIENCE
 from processes import Served, on_uvloop
 from sockets.acts import come
 from tidegate.api.metrics import Meters
+from tidegate.config import Operation, parse
+from tidegate.explain.question import Question
+from tidegate.explain.what_if import WhatIf
 
 
 async def told(node: Served, state: str) -> dict[str, object]:
@@ -33,3 +36,16 @@ async def test_status_and_metrics_know_the_broker(tmp_path: Path) -> None:
             row = await told(node, "gone")
             assert row["error"]
             assert 'tidegate_guard_connected{scope="legacy"} 0.0' in Meters().text({"guards": [row]}).decode()
+
+
+def test_explain_knows_users_whom_only_the_broker_knows() -> None:
+    text = (
+        "version: 1\nnode: {name: n}\nlisteners: [{url: 'mqtt://127.0.0.1:1883'}]\n"
+        "scopes: {legacy: {backend: 'mqtt://127.0.0.1:1884'}}\n"
+        "policies: [{id: w, subject: '*', topic: '#', action: write},\n"
+        "  {id: p2, subject: 'user:alice', topic: '#', action: read, when: \"p.user == 'mary'\"}]\n"
+    )
+    what_if = WhatIf(parse(text, "f.yaml", variables={}))
+    for publisher, allowed in (("user:mary", True), ("user:bob", False)):
+        question = Question(subject="user:alice", action=Operation.READ, topic="a", publisher=publisher)
+        assert what_if.explain(question).allowed is allowed

@@ -164,7 +164,9 @@ ATTACKS = {
         user="mary",
     ),
     "overlapping": Attack(
-        text="the same under 4,096 filters of its own that all match", data=_overlapping, user="mary"
+        text="PUBLISH, each to another topic, under 4,096 filters of its own that all match",
+        data=_overlapping,
+        user="mary",
     ),
     "shared": Attack(
         text="PUBLISH, QoS 1, to 60 shared subscriptions with a `where` that nothing meets", data=_shared, user="mary"

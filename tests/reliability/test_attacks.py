@@ -171,7 +171,7 @@ def test_what_others_notice_of_each_attack(tmp_path: Path) -> None:
         status = node.ask("status")
         memory = node.memory("VmHWM")
     assert status["bugs"] == 0
-    REPORT.write_text(_report(rows, memory))
+    REPORT.write_text(_report(rows, memory, os.getloadavg()[1]))
     slower = [
         (text, qos)
         for text, alone, beside in rows
@@ -186,7 +186,13 @@ def _figures(trips: list[float]) -> str:
     return f"{1000 * statistics.median(ordered):.2f} / {1000 * ordered[len(ordered) * 99 // 100]:.1f}"
 
 
-def _report(rows: list[tuple[str, Trips, Trips]], memory: int) -> str:
+def _report(rows: list[tuple[str, Trips, Trips]], memory: int, load: float) -> str:
+    cores = os.cpu_count() or 1
+    busy = f"""
+**The machine was busy:** its load was {load:.1f} on {cores} cores. The columns without an attack show how much that was
+at each moment, rows cannot be compared with each other, and no row shows what an attack does. Measure again on a quiet
+machine.
+"""
     text = f"""# Attacks
 
 `make soak` writes this page. One process attacks a node over {CONNECTIONS} connections, as fast as the node lets it.
@@ -195,7 +201,7 @@ in milliseconds, median / 99th percentile, in {ROUNDS} rounds of {ROUND:g} s wit
 turn. At QoS 1 it ends when the publisher has its acknowledgement. The node has one core. Clients and attacker share
 another, on which the attacker runs only while the clients wait, as if it were on another machine. The node never had
 more than {memory >> 20} MiB of memory.
-
+{busy if load > cores + 2 else ""}
 | attack | QoS 0 without | QoS 0 with | QoS 1 without | QoS 1 with |
 |---|---|---|---|---|
 """

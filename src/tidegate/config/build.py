@@ -404,6 +404,7 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         peer=entry.peer,
         trusted=entry.trusted,
         overflow=entry.overflow,
+        export=entry.export,
         forward=entry.forward,
         failover=None if entry.failover is None else entry.failover.built,
         broker=None if entry.broker is None else _broker(config, entry.broker, f"{near}->{far}"),

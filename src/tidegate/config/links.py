@@ -342,6 +342,9 @@ class Link(CheckedSection):
     """For a scope of another node: the certificate that the other end must have, as a subject such as
     `CN=remotegym,O=MyGymBrand`, or as `sha256:` and its fingerprint. Default, with `via`: one that `trust.accept`
     lists."""
+    export: tuple[Name, ...] = ()
+    """For a scope of another node: attributes of publishers that it is told. Those that an owner's own preferences read
+    as `p.NAME` go along anyway. Which of them count there is said by `trust.domains` there."""
     broker: Broker | None = None
     """The other end is no Tidegate node, but any MQTT broker: an ordinary bridge. `{}` is enough."""
     trusted: Switch = True
@@ -361,6 +364,11 @@ class Link(CheckedSection):
             yield ("direction",), "has no effect beside `share`, where each entry says its own; remove it"
         if self.source == self.target:
             yield ("to",), f"is `{self.target}`, as `from` is; name two different scopes"
+        if self.export and (self.broker is not None or not self.remote):
+            yield (
+                ("export",),
+                "tells another Tidegate node of publishers, and there is none at the other end; remove it",
+            )
         if not self.remote and "overflow" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("overflow",), text

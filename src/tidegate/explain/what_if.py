@@ -286,6 +286,8 @@ class WhatIf:
     def _known(self, text: str, who: SubjectName) -> tuple[str, ...]:
         directory = self.config.built.directory
         if who.user is not None and who.user not in directory.users:
+            if any(scope.asks_broker for scope in self.config.scopes.values()):
+                return (f"`user:{who.user}` is not in the directory: only the guarded broker knows the name",)
             if not self.config.authentication.methods:
                 raise ConfigError(f"`{text}` {unknown('user', who.user, tuple(directory.users), 'directory.users')}")
             return (f"`user:{who.user}` is not in the directory: only an authentication method knows more",)

@@ -201,6 +201,8 @@ class NodeLink:
     """Whether the node at the other end is believed."""
     overflow: Overflow = Overflow.DROP
     forward: Forward = Forward.ALL
+    export: tuple[str, ...] = ()
+    """Attributes of publishers that the other side is told."""
     broker: Broker | None = None
     """How the foreign broker there is reached; None: there is a Tidegate node."""
     failover: Failover | None = None

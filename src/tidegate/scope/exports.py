@@ -32,9 +32,16 @@ class LinkExports:
     """What leaves over one link (session.Exporter)."""
 
     def __init__(
-        self, link: ScopeLink, gate: Callable[[], Gate], here: str, owners: OwnerSets, control: LinkControl
+        self,
+        link: ScopeLink,
+        gate: Callable[[], Gate],
+        here: str,
+        owners: OwnerSets,
+        control: LinkControl,
+        exported: tuple[str, ...] = (),
     ) -> None:
-        """`here`: the scope that it leaves, as paths name it."""
+        """`here`: the scope that it leaves, as paths name it. `exported`: attributes of publishers that go along."""
+        self._exported = exported
         self._owners = owners
         self._control = control
         self.link = link
@@ -138,6 +145,8 @@ class LinkExports:
         subject, levels = context.subject, self._gate().rules.levels
         publisher: dict[str, Any] = {name: value for name in _EXPORTED if (value := getattr(subject, name))}
         publisher |= {name: list(value) for name in _LISTS if (value := getattr(subject, name))}
+        if attributes := self._attributes(context):
+            publisher["attributes"] = attributes
         owner = self._owners.number(context, self._gate().rules.domain)
         if owner is not None:
             self._control.tell_owner(*owner)
@@ -160,6 +169,18 @@ class LinkExports:
             scored=context.scored,
             under=context.under,
         )
+
+    def _attributes(self, context: Context) -> dict[str, Any]:
+        """Those of the publisher that the other side is to know: what the link lists, and what the owner's own
+        preferences ask of the publisher. Of who comes from elsewhere, what has come along."""
+        subject = context.subject
+        if not subject.attributes or context.floor is not None:
+            return dict(subject.attributes)
+        names = set(self._exported)
+        for each in self._gate().rules.preferences.of(subject.user, subject.domain, subject.identity):
+            reads = () if each.when is None else each.when.reads
+            names |= {path.split(".")[1] for path in reads if path.startswith("p.")}
+        return {name: value for name, value in subject.attributes.items() if name in names}
 
 
 def without_floor(properties: Properties, link: ScopeLink) -> Properties:

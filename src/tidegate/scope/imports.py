@@ -323,6 +323,7 @@ class LinkImports:
             level=_text(said, "level") or static.floor,
             roles=_texts(said, "roles"),
             groups=_texts(said, "groups"),
+            attributes=_attributes(said),
             identity=static.owner,
         )
         return Context(
@@ -361,3 +362,9 @@ def _weight(key: tuple[bytes, str, str]) -> int:
 def _texts(said: Any, name: str) -> tuple[str, ...]:
     values = said.get(name, ())
     return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list | tuple) else ()
+
+
+def _attributes(said: Any) -> dict[str, Any]:
+    """What is said of the publisher beside its names; `trust.domains` says which of it counts here."""
+    found = said.get("attributes")
+    return {name: value for name, value in found.items() if isinstance(name, str)} if isinstance(found, dict) else {}

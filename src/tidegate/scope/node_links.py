@@ -194,7 +194,7 @@ class LinkEnd:
         if link.out is not None:  # else nothing is sent
             here = f"{link.near}@{node}"
             self.session.exporter = LinkExports(
-                link.out, lambda: self.scope.gate, here, self.links.owners, self.control
+                link.out, lambda: self.scope.gate, here, self.links.owners, self.control, link.export
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
