@@ -93,7 +93,9 @@ class LinkControl:
         self._given: dict[Key, None] = {}  # owners of whom the other node may have messages
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
         self._repeated_bytes = 0
-        self._passed_over: set[Id] = set()  # ids of retained messages that are here, but not under the name they came by
+        self._passed_over: set[Id] = (
+            set()
+        )  # ids of retained messages that are here, but not under the name they came by
         self._missing = False  # one of them was here under a name that is gone
 
     # -- told ------------------------------------------------------------------------------------------------------
