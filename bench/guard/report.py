@@ -31,7 +31,8 @@ def report(found: Findings) -> Report:
             "Mosquittos with a bridge, their guards and the bridge on one core, the clients on the other; each "
             f"publisher sends one message a second to one subscriber in the other environment; {USERS} users with one "
             f"to four clients, {FORWARDING} policies for forwarding and {RECEIVING} for receiving in each environment, "
-            "one preference for each user. Saturated and idle: one guard on a core of its own.",
+            "one preference for each user. The first message of each publisher, for which guards compile decisions, is "
+            "not measured. Saturated and idle: one guard on a core of its own.",
             "The experiments of *sharing* (sections 6.1 and 6.2) ran on Raspberry Pis and desktops and judge latency; "
             "their figures are pictures, of which the text tells the bounds in the last column.",
         ],

@@ -10,6 +10,7 @@ import pytest
 from guard.guarded import around, broker, drained, gathered, guarded
 from processes import on_uvloop
 from sockets.acts import BOTH, come, policy
+from sockets.watchers import gated
 from tidegate import wire
 
 
@@ -96,3 +97,34 @@ async def test_a_shared_message_that_no_member_may_have_is_audited(tmp_path: Pat
             await alice.publish("open/a", b"11", qos=1)
             assert [payload for _, payload, _ in await gathered(1, mary, bob)] == [b"11"]
             assert node.node.site.counters.denied == denied + 1
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", BOTH)
+@on_uvloop
+async def test_what_several_publishers_led_to_is_for_whom_all_of_them_allow_it(
+    tmp_path: Path, version: int, qos: int
+) -> None:
+    """Context and derived messages: also where it has been in the broker."""
+    passes = {
+        "id": "gate",
+        "scope": "legacy",
+        "direction": "im_pub",
+        "each": "scope",
+        **gated("open/door", "open/key", "x"),
+    }
+    rules = (policy("all", "open/#", subject=["*", "monitor:gate"]),)
+    preference = {"id": "own", "user": "mary", "topic": "open/#", "when": "s.user == 'alice'"}
+    with broker() as port:
+        async with guarded(tmp_path, port, *rules, monitors=[passes], preferences=[preference]) as node:
+            mary, carol = await come(node, "mary", version=version), await come(node, "carol", version=version)
+            alice, bob = await come(node, "alice", version=version), await come(node, "bob", version=version)
+            for reader in (alice, bob):
+                await reader.subscribe("open/#", qos=2)
+            await mary.publish("open/key", b"mary's", qos=qos)
+            assert await gathered(1, alice) == [("open/key", b"mary's", qos)]
+            for payload in (b"1", b"2"):  # because mary has turned the key: bob must not learn that she has
+                await carol.publish("open/door", payload, qos=qos)
+                assert await gathered(1, alice) == [("open/door", payload, qos)]
+            await carol.publish("open/other", b"carol's", qos=qos)
+            assert await gathered(1, bob) == [("open/other", b"carol's", qos)]

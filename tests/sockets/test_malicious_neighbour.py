@@ -281,6 +281,26 @@ async def test_names_and_roles_of_this_domain(keys: Path, tmp_path: Path, user: 
         await node.gets(b"good")
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"user": "alice", "role": "coach", "roles": ["coach"], "level": "trusted"},
+        [1, 2],
+        {"a": {"b": [{"c": 1}]}, "": 1},
+    ],
+)
+@on_uvloop
+async def test_attributes_that_are_names_or_no_attributes(keys: Path, tmp_path: Path, attributes: object) -> None:
+    """Nobody becomes a coach of this domain by them, and nothing breaks."""
+    async with attacked(keys, tmp_path) as node:
+        forger = await node.forger()
+        said = {**SOMEBODY, "attributes": attributes}
+        await forger.forge(b"not for a coach", "ours/x", topic="ours/x", publisher=said)
+        await forger.forge(b"passes", publisher=said)
+        await node.gets(b"passes")
+        forger.client.abort()
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @on_uvloop
 async def test_a_message_from_the_future(keys: Path, tmp_path: Path, qos: int) -> None:

@@ -93,7 +93,9 @@ class BackendTarget(LinkSession):
             if not message.qos and isinstance(source, GuardedSession) and source.connection is not None:
                 self.site.counters.dropped += 1  # the broker is gone, and nobody waits for this
             else:
-                done = source.relaying.besides() if message.qos and isinstance(source, GuardedSession) else None
+                done = None
+                if message.qos and isinstance(source, GuardedSession) and source.connection is not None:
+                    done = source.relaying.besides()  # without a connection it is a will, and nobody waits
                 self.scope.service.publish(message, done)
         else:
             upstream.publish(message)

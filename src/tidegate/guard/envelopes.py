@@ -19,7 +19,7 @@ from tidegate.gate.attributes import FLOOR
 from tidegate.policy import Subject
 from tidegate.policy.preference_sets import UNNUMBERED
 from tidegate.session import Context, Message, Origin, Session, forwarded
-from tidegate.session.context import VERSION
+from tidegate.session.context import SEVERAL, VERSION
 from tidegate.session.frames import EXACT
 from tidegate.wire import NONE, Properties
 from tidegate.wire.envelope import (
@@ -45,7 +45,10 @@ NOT_CONTENT: Final = frozenset((FLOOR, PROPERTY))
 CALLED: Final = "called"
 """Beside the attributes of the publisher: the topic in the broker, if a monitor or a link has changed it."""
 _OWN: Final = frozenset(
-    ("demand", "view", "e", "topic", "qos", "sealed", "under", "key", "signed", "scored", "floor", "held", "path")
+    (
+        *("demand", "view", "e", "topic", "qos", "sealed", "under", "key"),
+        *("signed", "scored", "floor", "held", "path", "others"),
+    )
 )
 """What a context has beside its subject: the envelope has a place of its own for each, or none."""
 
@@ -127,6 +130,21 @@ class Envelopes:
 
     def static(self, context: Context, topic: str, link: str, node: str, told: str = "") -> bytes:
         """The static part of messages with this context; `told` is the digest of their properties."""
+        others = tuple(
+            prefix(
+                self.static(other.context, topic, link if other.link is None else other.link, node),
+                bytes(14),
+                0,
+                0,
+                other.published or 0.0,
+                None,
+                0,
+                False,
+                b"",
+                None,
+            )
+            for other in context.others
+        )
         levels = self.scope.gate.rules.levels
         known: dict[str, Any] = cbor2.loads(context.encode()[1:])
         publisher = {name: value for name, value in known.items() if name not in _OWN}
@@ -151,6 +169,7 @@ class Envelopes:
                 signed=context.signed,
                 scored=context.scored,
                 under=context.under,
+                others=others,
             )
         )
 
@@ -168,10 +187,25 @@ class Envelopes:
         key = (static.data, topic, str(lowered))
         data = self._contexts.get(key)
         if data is None:
-            data = self._contexts[key] = self._context(static, topic, lowered)
+            known = self._known(static, topic, lowered)
+            if not static.others:
+                data = VERSION + cbor2.dumps(known)
+            else:
+                known["others"] = [self._other(each) for each in static.others]
+                data = SEVERAL + cbor2.dumps(known)
+            self._contexts[key] = data
         return data
 
-    def _context(self, static: Static, topic: str, lowered: int | None) -> bytes:
+    def _other(self, envelope: bytes) -> list[Any]:
+        """Another message that it comes from, as a context has it (`SourceContext.fields`)."""
+        other, _ = open(envelope, None, self._read)
+        known = self._known(other.static, other.static.topic, None)
+        if other.static.publisher.get(CALLED) is not None:
+            known["topic"] = other.static.topic
+        return [VERSION + cbor2.dumps(known), other.static.link, other.published or None]
+
+    def _known(self, static: Static, topic: str, lowered: int | None) -> dict[str, Any]:
+        """The fields of a context."""
         levels = self.scope.gate.rules.levels
         backend = self.scope.target.subject
         known = {name: value for name, value in static.publisher.items() if name not in NO_ATTRIBUTES}
@@ -198,7 +232,7 @@ class Envelopes:
             known["floor"] = floor
             known["held"] = facts
             known["path"] = static.path
-        return VERSION + cbor2.dumps(known)
+        return known
 
     def maker(self, id: bytes) -> Origin:
         """The node and boot that a message comes from."""

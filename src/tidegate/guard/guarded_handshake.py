@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config.links import Gone
+from tidegate.guard.client_window import ClientWindow
 from tidegate.guard.dialing import Dialing, greeting_of, is_final
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.guard.relayed_publishing import RelayedPublishing
@@ -41,6 +42,7 @@ class GuardedHandshake(Handshake):
         super().__init__(scope, authenticator)
         self._dialed: dict[Connection, Upstream] = {}  # with those that are about to have a session
         self._greetings: dict[Connection, Connect] = {}  # with which the broker is told of them again
+        self._receive_maximum: int | None = None  # of whoever gets a session just now
         self._claims: dict[str, list[str]] = {}  # by client identifier: the principals that come with it just now
 
     # -- the broker ----------------------------------------------------------------------------------------------
@@ -81,6 +83,8 @@ class GuardedHandshake(Handshake):
         Dialing(self.scope, connection, packet, arrived, ended)
 
     def _owned_by_another(self, principal: str, client: str) -> bool:
+        if client == self.scope.service.name:  # whoever came with it would end the connection of the guard itself
+            return True
         owner = self.scope.owners.get(client)
         if owner is not None:
             return owner.principal != principal
@@ -126,6 +130,7 @@ class GuardedHandshake(Handshake):
         if self.scope.settings.gone is Gone.WAIT:
             greeting = greeting_of(self.scope, connection, packet, upstream.version)
             self._greetings[connection] = replace(greeting, clean_start=False)
+        self._receive_maximum = packet.properties.receive_maximum
         super()._attach(connection, packet, admitted)
         self._greetings.pop(connection, None)
         if upstream.session is not None and upstream.opened:
@@ -138,6 +143,7 @@ class GuardedHandshake(Handshake):
         connection.publishing = connection.reader.publishing = publishing
         session.relaying, session.upstream, session.asked = publishing, upstream, None
         upstream.attach(session)
+        session.taking = None if self._receive_maximum is None else ClientWindow(self._receive_maximum)
         if self.scope.settings.gone is Gone.WAIT:
             session.greeting, session.reopen = self._greetings.pop(connection), self._wait_for_broker
             publishing.waits_for_broker()
@@ -186,9 +192,6 @@ class GuardedHandshake(Handshake):
         assert session.upstream is not None
         return session.upstream
 
-    def _expiry(self, session: Session, packet: Connect) -> None:
-        super()._expiry(session, packet)
-
     def _connack(self, packet: Connect, session: Session, client: str, keep_alive: int) -> Properties:
         """What both can do."""
         said = super()._connack(packet, session, client, keep_alive)
@@ -207,6 +210,10 @@ class GuardedHandshake(Handshake):
             if (offered := getattr(broker, name)) is not None:
                 ours = getattr(said, name)
                 changes[name] = offered if ours is None else min(offered, ours)
+        if broker.maximum_packet_size is not None:
+            changes["maximum_packet_size"] = min(
+                broker.maximum_packet_size, said.maximum_packet_size or broker.maximum_packet_size
+            )
         if broker.receive_maximum is not None:
             changes["receive_maximum"] = min(broker.receive_maximum, said.receive_maximum or RECEIVE_MAXIMUM)
         if broker.session_expiry_interval is not None:

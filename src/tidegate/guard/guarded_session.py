@@ -6,12 +6,15 @@ to the broker.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Step
+from tidegate.guard.client_window import ClientWindow
 from tidegate.guard.lending import Lending
 from tidegate.policy import Subject
 from tidegate.session import Delivery, Grant, Link, Message, Session, Site
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 
 REPLAYED: Final = Deny(step=Step.WRITE, rule="replayed")
+RECENT: Final = 64  # messages of one publisher and topic among which the order may be another one
+LATE: Final = 60_000_000  # microseconds that one of them may be older than the newest
 KNOWN: Final = 10_000  # publishers and topics of which each client's last message is known
 
 
@@ -63,17 +68,21 @@ class Last:
         "epoch",
         "head",
         "kept",
+        "late",
         "link",
         "micros",
         "numbers",
         "origin",
         "outputs",
+        "recent",
     )
 
     def __init__(self, origin: bytes) -> None:
         self.origin = origin
         self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
+        self.recent: array[int] | None = None  # the latest of QoS 1 and 2, in order: `_packed`
+        self.late = (-1, 0)  # the number and output of the last one that came behind a newer one
         self.again = (-1, 0)  # the number and output of the one that has come more than once
         self.copies = 0  # how often
         self.kept: tuple[int, int, int, int] | None = None
@@ -88,12 +97,35 @@ class Last:
         if id.origin != self.origin:
             if micros <= self.micros:
                 return False
-            self.origin, self.numbers, self.outputs = id.origin, [-1, -1, -1], [0, 0, 0]
+            self.origin, self.numbers, self.outputs, self.recent = id.origin, [-1, -1, -1], [0, 0, 0], None
         if (id.number, id.output) <= (self.numbers[qos], self.outputs[qos]):
-            return False
+            return qos > 0 and self._is_late(id, micros)
+        if qos:
+            self._remember(id)
         self.numbers[qos], self.outputs[qos] = id.number, id.output
         self.micros = max(self.micros, micros)
         return True
+
+    def _is_late(self, id: MessageId, micros: int) -> bool:
+        """Whether it has not been here although a newer one has. QoS 2 is published when it is released, in whatever
+        order that is, and what the guard publishes itself goes over another connection."""
+        recent, packed = self.recent, _packed(id)
+        if recent is None or micros < self.micros - LATE:
+            return False
+        at = bisect_left(recent, packed)
+        if (not at and len(recent) >= RECENT) or (at < len(recent) and recent[at] == packed):
+            return False
+        self._remember(id)
+        self.late = (id.number, id.output)
+        return True
+
+    def _remember(self, id: MessageId) -> None:
+        recent = self.recent
+        if recent is None:
+            recent = self.recent = array("Q")
+        elif len(recent) >= RECENT:
+            del recent[0]
+        insort(recent, _packed(id))
 
     def is_owed(self, id: MessageId, micros: int, rounds: int, copies: int) -> bool:
         """Whether a retained message may come: each SUBSCRIBE makes the broker send it, and whatever is newer."""
@@ -107,12 +139,17 @@ class Last:
     def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
         """Whether it is the last one again, and no more than the broker sends so many of."""
         this = (id.number, id.output)
-        if id.origin != self.origin or this != (self.numbers[qos], self.outputs[qos]):
+        if id.origin != self.origin or this not in ((self.numbers[qos], self.outputs[qos]), self.late):
             return False
         if this != self.again:
             self.again, self.copies = this, 1
         self.copies += 1
         return self.copies <= copies
+
+
+def _packed(id: MessageId) -> int:
+    """One number for an id within its origin, in the same order."""
+    return (id.number << 12 | min(id.output, 0xFFF)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 class GuardedSession(Session):
@@ -129,6 +166,7 @@ class GuardedSession(Session):
         "relaying",
         "reopen",
         "rounds",
+        "taking",
         "upstream",
     )
 
@@ -136,13 +174,14 @@ class GuardedSession(Session):
         self.bridge: Bridge | None = None  # it is another broker's
         super().__init__(site=site, decider=decider, principal=principal, client=client, subject=subject)
         self.upstream: Upstream | None = None
-        self.relaying: RelayedPublishing  # what it publishes over its present connection
+        self.relaying: RelayedPublishing  # what it publishes over its present connection, once it has had one
         self.rounds = 0  # how often the broker has been asked for subscriptions
         self.asks = 0  # subscriptions that ask for anything themselves
         self.interned: dict[bytes, bytes] = {}
         self.last: Bounded[bytes, Last] | None = None  # what came last, by topic and static part
         self.asked: dict[int, Asked] | None = None  # SUBSCRIBE and UNSUBSCRIBE that the broker has not answered
         self.lent: Lending | None = None  # what the guard itself has sent
+        self.taking: ClientWindow | None = None  # of its connection, if it has said how much it takes at a time
         self.greeting: Connect | None = None  # what the broker is told when it is back, if that is waited for
         self.reopen: Callable[[GuardedSession], None] | None = None  # and who tells it
 
@@ -157,7 +196,7 @@ class GuardedSession(Session):
     def leave(self, packet: Disconnect | None = None) -> None:
         """The client's connection is over: so is that to the broker."""
         upstream, self.upstream = self.upstream, None
-        self.asked = self.greeting = self.reopen = None
+        self.asked = self.greeting = self.reopen = self.taking = None
         if self.lent is not None:
             self.lent.end()
         if upstream is not None:
@@ -286,8 +325,9 @@ class GuardedSession(Session):
     def acknowledged(self, pid: int) -> None:
         if self.lent is not None and pid in self.lent:
             self.lent.acknowledged(pid)
-            return
-        self._answer(b"\x40\x02", pid)
+        else:
+            self._answer(b"\x40\x02", pid)
+        self._settled(pid)
 
     def received(self, pid: int, reason: int = 0) -> None:
         if self.lent is not None and pid in self.lent:
@@ -296,12 +336,19 @@ class GuardedSession(Session):
             self.upstream.send(b"\x50\x03%b%c" % (pid.to_bytes(2, "big"), reason))
         else:
             self._answer(b"\x50\x02", pid)
+        if reason >= 0x80:
+            self._settled(pid)
 
     def completed(self, pid: int) -> None:
         if self.lent is not None and pid in self.lent:
             self.lent.completed(pid)
-            return
-        self._answer(b"\x70\x02", pid)
+        else:
+            self._answer(b"\x70\x02", pid)
+        self._settled(pid)
+
+    def _settled(self, pid: int) -> None:
+        if self.taking is not None:
+            self.taking.settled(pid)
 
     def _answer(self, head: bytes, pid: int) -> None:
         if self.upstream is not None:

@@ -33,10 +33,8 @@ from tidegate.wire import (
 )
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
+    from tidegate.guard.upstream import Upstream
 
 OURS = frozenset((REQUIRE, "s", "where", "capability", "proof"))
 """User properties of a SUBSCRIBE that are for the guard."""
@@ -84,12 +82,8 @@ class GuardedSubscribing(Subscribing):
         upstream = session.upstream
         assert upstream is not None
         known = {} if present else session.subscriptions or {}
-        if known:
-            pid = next(pid for pid in range(65535, 0, -1) if pid not in (session.asked or {}))
-            handling = 2 if upstream.v5 else 0  # what is retained there the client has
-            filters = tuple(replace(grant.subscription(), retain_handling=handling) for grant in known.values())
-            packet = Subscribe(packet_id=pid, subscriptions=filters)
-            self._ask(session, Asked(packet, encode(packet, upstream.version)))
+        # what is retained there the client has
+        self._ask_for(session, upstream, known.values(), 2 if upstream.v5 else 0)
         for asked in list((session.asked or {}).values()):
             if asked.request is not None or isinstance(asked.packet, Unsubscribe):
                 upstream.send(asked.data)
@@ -98,12 +92,26 @@ class GuardedSubscribing(Subscribing):
         """Held subscriptions that come alive are asked of the broker again, for what is retained there."""
         held = [grant for grant in (session.subscriptions or {}).values() if grant.held]
         looked = super().wake(session, filters)
-        alive = tuple(grant.subscription() for grant in held if not grant.held and grant.replays)
-        if alive and isinstance(session, GuardedSession) and session.upstream is not None:
-            pid = next(pid for pid in range(65535, 0, -1) if pid not in (session.asked or {}))
-            packet = Subscribe(packet_id=pid, subscriptions=alive)
-            self._ask(session, Asked(packet, encode(packet, session.upstream.version)))
+        alive = [grant for grant in held if not grant.held and grant.replays]
+        if isinstance(session, GuardedSession) and session.upstream is not None:
+            self._ask_for(session, session.upstream, alive)
         return looked
+
+    def _ask_for(
+        self, session: GuardedSession, upstream: Upstream, grants: Iterable[Grant], handling: int | None = None
+    ) -> None:
+        """Asks for subscriptions that the client has: in one SUBSCRIBE for each identifier, which that applies to."""
+        by_ids: dict[tuple[int, ...], list[Subscription]] = {}
+        for grant in grants:
+            subscription = grant.subscription()
+            if handling is not None:
+                subscription = replace(subscription, retain_handling=handling)
+            by_ids.setdefault(grant.ids if upstream.v5 else (), []).append(subscription)
+        for ids, subscriptions in by_ids.items():
+            pid = next(pid for pid in range(65535, 0, -1) if pid not in (session.asked or {}))
+            properties = Properties(subscription_identifiers=ids) if ids else NONE
+            packet = Subscribe(packet_id=pid, subscriptions=tuple(subscriptions), properties=properties)
+            self._ask(session, Asked(packet, encode(packet, upstream.version)))
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
         assert isinstance(session, GuardedSession)

@@ -8,6 +8,7 @@ meet all the same, the client's connection ends, and what the broker still owes 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.session import Message
@@ -34,17 +35,40 @@ class Lending:
     def send(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...], done: Done | None = None) -> bool:
         """Sends a message that was decided; whether there is room for it in a packet, and for one more of them."""
         session = self.session
-        fitting = session._fitting(message, qos, retain, ids)
-        if fitting is None or len(self._lent) >= session.site.limits.inflight:
+        if len(self._lent) >= session.site.limits.inflight or (session.shut and not qos):
             session.site.counters.dropped += 1
+            return False
+        if not qos:
+            return self._emit(message, 0, retain, ids, 0, done)
+        pid = next(pid for pid in range(65535, 0, -1) if pid not in self._lent)
+        self._lent[pid] = qos == 2, done
+        window = session.taking
+        if window is None or window.has_room(pid, partial(self._emit_later, message, qos, retain, ids, pid)):
+            return self._emit(message, qos, retain, ids, pid, done)
+        return True
+
+    def _emit_later(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...], pid: int) -> None:
+        if pid in self._lent:
+            done = self._lent[pid][1]
+            if not self._emit(message, qos, retain, ids, pid, done) and done is not None:
+                done(False)
+
+    def _emit(
+        self, message: Message, qos: int, retain: bool, ids: tuple[int, ...], pid: int, done: Done | None
+    ) -> bool:
+        session = self.session
+        fitting = session._fitting(message, qos, retain, ids)
+        if fitting is None:
+            session.site.counters.dropped += 1
+            self._lent.pop(pid, None)
             return False
         if not qos:
             session.append(fitting[0] + fitting[1], acknowledged=False)
             if done is not None:
                 done(True)
             return True
-        pid = next(pid for pid in range(65535, 0, -1) if pid not in self._lent)
-        self._lent[pid] = qos == 2, done
+        if session.taking is not None:
+            session.taking.sent(pid)
         session.append(b"%b%b%b" % (fitting[0], pid.to_bytes(2, "big"), fitting[1]), acknowledged=True)
         return True
 

@@ -6,6 +6,7 @@ A message that this client may not have is acknowledged to the broker and audite
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.links import Unenveloped
@@ -70,6 +71,9 @@ class Receiving:
 
     def published(self, packet: Publish) -> None:
         """A message."""
+        if packet.qos and (window := self.session.taking) is not None:
+            if not window.has_room(packet.packet_id, partial(self._later, packet)):
+                return
         message = self._message(packet)
         if message is None or (not self.v5 and self._own(message)):
             self._done_with(packet)
@@ -91,6 +95,11 @@ class Receiving:
                 self.session.add(delivery, shown)
         if not waits:
             self._done_with(packet)
+
+    def _later(self, packet: Publish) -> None:
+        """The client has room for it by now."""
+        if self.upstream.opened:  # else it comes again over another connection
+            self.published(packet)
 
     def _over_bridge(self, packet: Publish, message: Message, bridge: Bridge) -> None:
         """The client is another broker's bridge: the message goes to another environment."""
@@ -156,6 +165,12 @@ class Receiving:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = site.now + interval
             properties = forwarded(properties)
+        if envelope.expiry is not None and scope.service.version != V5:  # the broker does not know that it expires
+            left = envelope.published + envelope.expiry - site.wall
+            if left <= 0:
+                site.counters.expired += 1
+                return None
+            expires = site.now + left
         floor = scope.gate.floor_properties(scope.gate.attributes.decoded(context))
         if floor is not NONE:
             properties = with_floor_properties(properties, floor)
@@ -219,6 +234,9 @@ class Receiving:
         retain = packet.retain or (
             message.retain and not message.payload and session.retains_as_published(packet.topic)
         )
+        if session.shut and not packet.qos:  # before its topic gets an alias that the client would not learn
+            self.scope.site.counters.dropped += 1
+            return True
         ids = packet.properties.subscription_identifiers if self.v5 else session.identifiers(packet.topic)
         fitting = session._fitting(message, packet.qos, retain, ids)
         if fitting is None:
@@ -233,6 +251,8 @@ class Receiving:
             return True
         if packet.dup:
             head = bytes((head[0] | 0x08,)) + head[1:]
+        if session.taking is not None:
+            session.taking.sent(packet.packet_id)
         session.append(b"%b%b%b" % (head, packet.packet_id.to_bytes(2, "big"), tail), acknowledged=True)
         return True
 

@@ -51,7 +51,7 @@ class ServiceConnection:
         """When it was opened (wall clock)."""
         self.connection = None  # no client is held up by it
         self.relaying = self
-        self._name = f"tidegate-{scope.site.origin.node}"
+        self.name = f"tidegate-{scope.site.origin.node}"
         self._began = False  # it was connected before: what was on its way may be known to the broker
         self._closed = False
         self._wait = FIRST
@@ -77,7 +77,7 @@ class ServiceConnection:
             properties = Properties(session_expiry_interval=EXPIRY, maximum_packet_size=settings.max_packet)
         packet = Connect(
             version=self.version,
-            client_id=self._name,
+            client_id=self.name,
             clean_start=not self._began,
             keep_alive=KEEP_ALIVE,
             username=settings.username,
