@@ -11,7 +11,7 @@ from tidegate.policy import Preference, Preferences
 from tidegate.predicate import compile
 from tidegate.scope import large_fanout
 from tidegate.session import Session
-from tidegate.wire import Properties, Puback, Publish, Pubrel, Unsuback, Unsubscribe, encode
+from tidegate.wire import Pingreq, Pingresp, Properties, Puback, Publish, Pubrel, Unsuback, Unsubscribe, encode
 
 RECEIVERS = 20
 
@@ -98,6 +98,35 @@ def test_qos_0_does_not_wait_for_acknowledgements() -> None:
     for number in range(1, 5):
         end.send(Puback(packet_id=number))
     assert [each.qos for each in end.messages()] == [1, 1, 1]
+
+
+def test_what_follows_does_not_overtake_it_when_the_rules_change() -> None:
+    """From then on nothing has to be decided for a message, and it could take the fast lane."""
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 0)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
+    world.realm.change(RuleSet())
+    for level in (3, 4, 5):
+        mary.feed(encode(Publish(topic="t", payload=b'{"level": %d}' % level, qos=0), mary.version))
+    for _ in range(50):
+        world.turn()
+    assert all(got(end) == [("t", b'{"level": %d}' % level) for level in (2, 3, 4, 5)] for end in ends)
+    plan = mary.connection.reader.lane.plans[b"t"]
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 6}', qos=0), mary.version))
+    assert plan.fast is not None
+    assert plan.calm(mary.connection.session)  # the fast lane is open again
+
+
+def test_the_answer_to_a_ping_comes_behind_it() -> None:
+    """Or it would say that nothing is on its way. How soon somebody is decided depends on how busy the machine is."""
+    world = Slow("o.payload.level > 1")
+    ends = receivers(world, 0)
+    mary = world.peer("m", username="mary")
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
+    later = next(end for end in ends if end.connection.session.postponed)
+    later.send(Pingreq())
+    assert [type(packet) for packet in later.take()[-2:]] == [Publish, Pingresp]
 
 
 def test_qos_0_is_not_kept_for_who_does_not_read() -> None:

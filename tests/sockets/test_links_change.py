@@ -123,6 +123,40 @@ async def test_the_ends_of_a_link_change_one_after_the_other(folder: Path, first
 
 
 @on_uvloop
+async def test_another_name_that_the_receiving_end_shared_before(folder: Path) -> None:
+    """The receiving file is changed first, as the how-to has it, and then shares both names for a while."""
+    before, after = (out("one/#", f', remote_prefix: "{name}/"') for name in ("old", "new"))
+    both_names = ", ".join(f'{{topic: "{name}/one/#", direction: in}}' for name in ("old", "new"))
+    async with pair(folder, gym(before[0]), remote('{topic: "old/one/#", direction: in}')) as both:
+        await connected(both.gym, both.remote)
+        here = await both.gym.connect("here")
+        await here.publish("one/a", b"1", qos=1, retain=True)
+        kept = both.remote.node.realm.scopes["remotegym"].retained
+        await until(lambda: kept.get("old/one/a") is not None)
+        await both.remote.reload(both.text(REMOTE, remote(both_names)))
+        await agreed(both)
+        await both.gym.reload(both.text(GYM, gym(after[0])))
+        await until(lambda: kept.get("old/one/a") is None and kept.get("new/one/a") is not None)
+
+
+@on_uvloop
+async def test_another_name_while_the_other_node_was_away(folder: Path) -> None:
+    before, after = (out("one/#", f', remote_prefix: "{name}/"') for name in ("old", "new"))
+    both = Pair(folder)
+    async with both.gyms(gym(before[0])):
+        here = await both.gym.connect("here")
+        async with both.remotes(remote('{topic: "old/one/#", direction: in}')):
+            await connected(both.gym, both.remote)
+            await here.publish("one/a", b"1", qos=1, retain=True)
+            kept = both.remote.node.realm.scopes["remotegym"].retained
+            await until(lambda: kept.get("old/one/a") is not None)
+        await both.gym.reload(both.text(GYM, gym(after[0])))
+        async with both.remotes(remote('{topic: "new/one/#", direction: in}')):
+            kept = both.remote.node.realm.scopes["remotegym"].retained
+            await until(lambda: kept.get("old/one/a") is None and kept.get("new/one/a") is not None)
+
+
+@on_uvloop
 async def test_another_qos(folder: Path) -> None:
     one = out("one/#")
     async with pair(folder, gym(one[0]), remote(one[1])) as both:

@@ -10,7 +10,7 @@ nothing on the way has to see the message: the fast lane leads through any numbe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +35,24 @@ LONG = 128  # characters of a topic that count like one target: topics may have 
 _NO_POSTS = ModeRevision()
 
 Members = dict[Session, PartialDecision | Deny]
+
+
+class Undecided(Mapping[Hashable, int]):
+    """Those of some sessions that are still owed QoS 0 messages which wait to be decided: modes in which no fast lane
+    leads to them."""
+
+    def __init__(self, sessions: frozenset[Session]) -> None:
+        self._sessions = sessions
+
+    def __iter__(self) -> Iterator[Session]:
+        self._sessions = frozenset(session for session in self._sessions if session.postponed)
+        return iter(self._sessions)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, session: Hashable) -> int:
+        return 1
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
@@ -245,3 +263,7 @@ class Plan:
         ]
         self.carried = bool(links)
         self.cross = tuple(one for one in others if one[1])
+        late = frozenset(grant.session for grant in (*targets, *beyond) if grant.session.postponed)
+        if late:  # what they were owed under the rules before goes first, and until then what follows waits behind it
+            self.afar += ((Undecided(late), frozenset()),)
+            self.guarded, self.calmed = True, -1

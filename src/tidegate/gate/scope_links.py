@@ -8,7 +8,7 @@ demands*).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.gate.rule_set import RuleSet
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LEAVING: Final = {Way.UP: Direction.EX_PUB, Way.DOWN: Direction.IM_SUB, Way.ACROSS: Direction.EX_PUB}
 _ENTERING: Final = {Way.UP: Direction.IM_PUB, Way.DOWN: Direction.EX_SUB, Way.ACROSS: Direction.EX_SUB}
 
-Guard = tuple[dict[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
+Guard = tuple[Mapping[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
 
 
 FORWARD: Final = "forward"

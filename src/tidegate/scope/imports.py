@@ -75,12 +75,12 @@ class LinkImports:
         if packet.retain:  # also one that has been here: it is not gone at the other end
             self.control.came_retained(packet.topic)
         known = self._known(static, id)
-        if packet.qos and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
-            return None
-        kept = None
-        if packet.retain:
-            kept = self.scope.retained.get(packet.topic)
+        kept = self.scope.retained.get(packet.topic) if packet.retain else None
         if kept is not None and self._id(kept) == known:
+            return None
+        if packet.qos and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
+            if packet.retain:
+                self.control.passed_over(known)
             return None
         if envelope.published > self.scope.site.wall + self.scope.site.limits.clock_skew:
             self.scope.audit.failed(link, packet.topic, AHEAD)
@@ -231,7 +231,9 @@ class LinkImports:
     def gone(self, message: Message) -> None:
         """A retained message is not there any more. If it comes again, as under another name when both ends have
         changed their shares, one after the other, it is taken."""
-        self.scope.seen_ids.forget(self._id(message))
+        id = self._id(message)
+        self.scope.seen_ids.forget(id)
+        self.control.gone(id)
 
     def settled(self, message: Message, published: bool) -> None:
         """A QoS 2 message that was released has been published, or refused."""

@@ -26,6 +26,7 @@ from tidegate.scope import vocabulary
 from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
 from tidegate.scope.neighbourhood import STATE
+from tidegate.scope.seen_ids import Id
 from tidegate.scope.spreading_rules import RULES
 from tidegate.scope.spreading_subscriptions import WANTED
 from tidegate.scope.vocabulary import KNOWN
@@ -47,6 +48,8 @@ ROOM: Final = "told"
 REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
 _ENTRY: Final = 100  # bytes of a topic beside its text
 ROOM_BESIDE: Final = 100  # bytes of a control packet beside what it says
+PASSED_OVER: Final = 100_000
+"""Retained messages that are remembered until the end mark, because they may be here under another name."""
 PIECE: Final = 200  # retained messages, or owners, looked at in one go
 
 
@@ -90,6 +93,10 @@ class LinkControl:
         self._given: dict[Key, None] = {}  # owners of whom the other node may have messages
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
         self._repeated_bytes = 0
+        self._passed_over: set[Id] = (
+            set()
+        )  # ids of retained messages that are here, but not under the name they came by
+        self._missing = False  # one of them was here under a name that is gone
 
     # -- told ------------------------------------------------------------------------------------------------------
 
@@ -98,6 +105,7 @@ class LinkControl:
         self.questions.ended()
         self._told.clear()
         self._repeated, self._repeated_bytes = set(), 0
+        self._passed_over, self._missing = set(), False
 
     def tell_owner(self, key: Key, number: int) -> None:
         """A message of that owner is about to leave with this number."""
@@ -225,6 +233,16 @@ class LinkControl:
             if self._repeated_bytes > REPEATED:  # it never comes to an end: nothing is dropped then
                 self._repeated, self._repeated_bytes = None, 0
 
+    def passed_over(self, id: Id) -> None:
+        """A retained message that has been here was not taken, and this name has none or another one."""
+        if self._repeated is not None and len(self._passed_over) < PASSED_OVER:
+            self._passed_over.add(id)
+
+    def gone(self, id: Id) -> None:
+        """A retained message is gone under the name that it had here. Whether it has come under another one meanwhile
+        is seen at the end mark."""
+        self._missing = self._missing or id in self._passed_over
+
     def forget_retained(self, gone: Iterable[str], wanted: Collection[str]) -> None:
         """These filters are not wanted of the other side any more: what it retains of them is not told from now on."""
         self.end.site.unfinished.append(self._unwanted(tuple(gone), wanted).__next__)
@@ -255,4 +273,12 @@ class LinkControl:
             if scope.retained.get(message.topic) is message:
                 scope.retained.drop(message.topic)
                 self.end.plans.gone(message)
+        if self._missing:  # its id would still have been known when it came under the name that it has now
+            self._open_anew()
         yield False
+
+    def _open_anew(self) -> None:
+        """What is retained has to cross once more: both ends make another connection, as when what crosses changes."""
+        self.end.agreed = ()
+        for changed in self.links.on_change:
+            changed()

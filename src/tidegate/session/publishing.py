@@ -320,7 +320,9 @@ class Publishing:
         self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=wait, explanation=explanation)
 
     def pinged(self) -> None:
-        """PINGREQ: the answer comes behind everything that was sent before."""
+        """PINGREQ: the answer comes behind everything that was sent before, and what is still to be decided."""
+        if self.session.postponed:
+            self.session.pump()
         self.session.send(b"\xd0\x00")
 
     def release(self, pid: int) -> None:
