@@ -18,6 +18,7 @@ from processes import File, Process, Served, on_uvloop, until
 from sockets.acts import BOTH, come, policy
 from tidegate import wire
 from tidegate.guard import GuardedScope
+from tidegate.wire.envelope import seal
 
 UNLIMITED = "allow_anonymous true\npersistence false\nmax_inflight_messages 0\nmax_queued_messages 0\n"
 ONE = wire.Properties(receive_maximum=1)
@@ -67,6 +68,41 @@ async def test_qos_2_is_released_in_any_order(tmp_path: Path, version: int) -> N
                 await attacker.send(wire.Publish(topic="open/a", payload=genuine, qos=2, packet_id=100))
                 await drained(attacker)
             assert await drained(mary) == []
+
+
+@on_uvloop
+async def test_clocks_of_guards_differ(tmp_path: Path) -> None:
+    """A publisher that goes on at another guard, whose clock is behind, is heard at once; each message once."""
+    with broker() as port:
+        async with guarded(tmp_path, port, scope={**HERE, "secret": "1" * 32}) as node:
+            mary, bob = await come(node, "mary"), await come(node, "bob")
+            other = await around(node, port)
+            await other.subscribe("open/#", qos=1)
+            await mary.subscribe("open/#", qos=1)
+            await bob.publish("open/a", b"1", qos=1)
+            genuine = (await gathered(1, other))[0][1]
+            await other.unsubscribe("open/#")
+            assert await gathered(1, mary) == [("open/a", b"1", 1)]
+            scope = scope_of(node)
+            known, _ = scope.envelopes.opened(genuine)
+
+            async def says(guard: int, number: int, behind: float) -> list[bytes]:
+                at = known.published - behind
+                static, key, text = known.static.data, scope.settings.key, b"%d" % number
+                sealed = seal(static, bytes([guard]) * 14, number, 0, at, None, 1, False, text, key)
+                await other.publish("open/a", sealed, qos=1)
+                return [payload for _, payload, _ in await drained(mary)]
+
+            for behind, number in ((2.0, 10), (1.9, 11)):
+                assert await says(7, number, behind) == [b"%d" % number]
+                assert await says(7, number, behind) == []
+            await bob.publish("open/a", b"2", qos=1)
+            assert await gathered(1, mary) == [("open/a", b"2", 1)]
+            await other.publish("open/a", genuine, qos=1)
+            assert await drained(mary) == []
+            assert await says(7, 11, 1.9) == []
+            assert await says(7, 12, 1.8) == [b"12"]
+            assert await says(8, 1, 120.0) == []  # nobody's clock is wrong by so much
 
 
 @pytest.mark.parametrize("qos", [1, 2])

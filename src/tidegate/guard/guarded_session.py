@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REPLAYED: Final = Deny(step=Step.WRITE, rule="replayed")
 RECENT: Final = 64  # messages of one publisher and topic among which the order may be another one
 LATE: Final = 60_000_000  # microseconds that one of them may be older than the newest
+ORIGINS: Final = 8  # guards, and starts of them, that one publisher and topic may come from within that time
 KNOWN: Final = 10_000  # publishers and topics of which each client's last message is known
 
 
@@ -73,6 +74,7 @@ class Last:
         "micros",
         "numbers",
         "origin",
+        "others",
         "outputs",
         "recent",
     )
@@ -82,6 +84,8 @@ class Last:
         self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
         self.recent: array[int] | None = None  # the latest of QoS 1 and 2, in order: `_packed`
+        self.others: dict[bytes, tuple[list[int], list[int], array[int] | None, int]] | None = None
+        """Of other origins in the last minute: what is known of this one, and when the newest message was published."""
         self.late = (-1, 0)  # the number and output of the last one that came behind a newer one
         self.again = (-1, 0)  # the number and output of the one that has come more than once
         self.copies = 0  # how often
@@ -95,15 +99,33 @@ class Last:
     def is_newer(self, id: MessageId, micros: int, qos: int) -> bool:
         """Whether a message has not been here; then it is the last one."""
         if id.origin != self.origin:
-            if micros <= self.micros:
+            if not self._turns_to(id.origin, micros):
                 return False
-            self.origin, self.numbers, self.outputs, self.recent = id.origin, [-1, -1, -1], [0, 0, 0], None
         if (id.number, id.output) <= (self.numbers[qos], self.outputs[qos]):
             return qos > 0 and self._is_late(id, micros)
         if qos:
             self._remember(id)
         self.numbers[qos], self.outputs[qos] = id.number, id.output
         self.micros = max(self.micros, micros)
+        return True
+
+    def _turns_to(self, origin: bytes, micros: int) -> bool:
+        """Whether the next one may come from another guard, or from one that was started again. Their clocks differ, so
+        it may seem older than the newest; what each had numbered is remembered for as long."""
+        others = self.others or {}
+        for other, (_, _, _, newest) in list(others.items()):
+            if newest < self.micros - LATE:
+                del others[other]
+        known = others.pop(origin, None)
+        if known is None and micros <= self.micros and (micros < self.micros - LATE or len(others) >= ORIGINS):
+            return False
+        if len(others) < ORIGINS:
+            others[self.origin] = (self.numbers, self.outputs, self.recent, self.micros)
+        self.others, self.origin = others, origin
+        if known is None:
+            self.numbers, self.outputs, self.recent = [-1, -1, -1], [0, 0, 0], None
+        else:
+            self.numbers, self.outputs, self.recent, _ = known
         return True
 
     def _is_late(self, id: MessageId, micros: int) -> bool:
