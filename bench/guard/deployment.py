@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -94,15 +94,16 @@ def bridge(port: int) -> str:
 
 
 def guard(scope: str, backend: int) -> str:
-    """A local monitor. The broker, which takes any password, proves who a client is; a user may have a preference of
-    what may be forwarded, and most have."""
+    """A local monitor, which knows who a client is: the broker takes any name. A user may have a preference of what may
+    be forwarded, and most have."""
     other = FAR if scope == NEAR else NEAR
     return "\n".join(
         (
             "version: 1",
             f"node: {{name: {scope}, domain: bench}}",
             'listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true}]',
-            f'scopes: {{{scope}: {{backend: "mqtt://127.0.0.1:{backend}", secret: "{SECRET}"}}}}',
+            f'scopes: {{{scope}: {{backend: "mqtt://127.0.0.1:{backend}", authenticate: here, secret: "{SECRET}"}}}}',
+            *_people(f"u{user:02d}" for user in range(USERS)),
             "policies:",
             *_policies(scope, "write", FORWARDING),
             *_policies(other, "read", RECEIVING),
@@ -127,8 +128,9 @@ def bridging(backend: int, *, unenveloped: str) -> str:
             "version: 1",
             "node: {name: bridging, domain: bench}",
             'listeners: [{url: "mqtt://127.0.0.1:PORT"}]',
-            f'scopes: {{{FAR}: {{backend: "mqtt://127.0.0.1:{backend}", secret: "{SECRET}", '
+            f'scopes: {{{FAR}: {{backend: "mqtt://127.0.0.1:{backend}", authenticate: here, secret: "{SECRET}", '
             f"unenveloped: {unenveloped}, bridges: {bridges}}}}}",
+            *_people(["bridge", *(f"u{user:02d}" for user in range(USERS))]),
             "policies:",
             *_policies(NEAR, "write", FORWARDING, out, "near-write"),
             *_policies(FAR, "read", RECEIVING, back, "near-read"),
@@ -145,6 +147,14 @@ def bridging(backend: int, *, unenveloped: str) -> str:
             "",
         )
     )
+
+
+def _people(names: Iterable[str]) -> Iterator[str]:
+    """Users, each with the password of their name."""
+    yield "directory:"
+    yield "  users:"
+    for name in names:
+        yield f'    {name}: {{password: "plain:{name}"}}'
 
 
 def _policies(topic: str, action: str, count: int, subject: str = "*", name: str = "") -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +37,7 @@ class Nodes:
 
     def _file(self, example: str, name: str) -> File:
         text = (ROOT / "examples" / example / f"{name}.yaml").read_text().partition("\ntests:")[0]
-        for port, ours in self.ports.items():
-            text = text.replace(f":{port}", f":{ours}")
+        text = re.sub(rf":({'|'.join(PORTS)})\b", lambda found: f":{self.ports[found[1]]}", text)
         place = self.folder / name
         place.mkdir()
         for made in ("certs", "keys"):
@@ -69,8 +69,8 @@ class Nodes:
         return found
 
     def until(self, node: str, link: str, **wanted: object) -> None:
-        """Waits until a link is as it should be."""
-        deadline = time.monotonic() + PATIENCE
+        """Waits until a link is as it should be. Who found nobody at first tries again after seconds."""
+        deadline = time.monotonic() + 6 * PATIENCE
         while not wanted.items() <= (found := self.link(node, link)).items():
             assert time.monotonic() < deadline, found
             time.sleep(0.01)

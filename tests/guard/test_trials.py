@@ -15,7 +15,7 @@ from guard.test_monitors_and_shares import RULES, twice
 from guard.test_relay import Old, numbered
 from harness import Client, free_port
 from processes import File, Process, Served, on_uvloop, until
-from sockets.acts import BOTH, come
+from sockets.acts import BOTH, come, policy
 from tidegate import wire
 from tidegate.guard import GuardedScope
 
@@ -230,3 +230,34 @@ async def greeted(port: int, name: str, **fields: object) -> Client:
     )
     assert (await client.expect(wire.Connack)).reason == 0
     return client
+
+
+@pytest.mark.parametrize("version", BOTH)
+@on_uvloop
+async def test_a_broker_that_takes_any_name_proves_none(tmp_path: Path, version: int) -> None:
+    """Whoever says to be mary there is nobody in particular, also as soon as such a broker is back."""
+    rules = (policy("all", "open/#"), policy("mary", "mary/#", subject="user:mary"))
+    lies = {"username": "mary", "password": b"anything", "version": version}
+    with restartable(tmp_path) as server:
+        async with guarded(tmp_path, server.port, *rules, scope={}) as node:
+            first = await asyncio.gather(*(node.connect(f"c{number}", **lies) for number in range(3)))
+            for client in first:
+                said = await client.subscribe("open/#", "mary/#")
+                assert said.reasons == (0, 0x87 if version == wire.V5 else 0x80)
+            assert "any name" in node.node.guards.status()[0]["error"]
+            server.stop()
+            for client in first:
+                await client.closed()
+            server.start()
+            scope_of(node).service.renew()
+            await until(lambda: service(node))
+            late = await node.connect("late", **lies)
+            assert (await late.subscribe("mary/#")).reasons[0] >= 0x80
+
+
+@on_uvloop
+async def test_who_is_nobody_needs_a_listener_for_that(tmp_path: Path) -> None:
+    listeners = [{"url": "mqtt://127.0.0.1:PORT"}]
+    with broker() as port:
+        async with guarded(tmp_path, port, scope={}, listeners=listeners) as node:
+            await node.connect("c", expect=0x87, username="mary", password=b"anything")

@@ -1,5 +1,6 @@
 """Who a client of a guarded scope is, where the broker says so: its name and password are passed on, and CONNACK proves
-the name. A client without a name that shows a certificate is known by that, which only this node has seen.
+the name. A client without a name that shows a certificate is known by that, which only this node has seen. A broker
+that takes any name proves none: then everybody is nobody in particular.
 
 What else is known of the user, of the connection and of capabilities is as in every other scope.
 """
@@ -32,8 +33,22 @@ class BackendAuthentication:
             self._here.authenticate(connection, packet, answer)
             return
         name = packet.username
+        if name is None:
+            self._ask(connection, packet, answer, None)
+            return
+
+        def known(proves: bool) -> None:
+            self._ask(connection, packet, answer, name if proves else None)
+
+        self.scope.name_proof.ask(connection, known, answer)
+
+    def _ask(self, connection: Connection, packet: Connect, answer: Answer, name: str | None) -> None:
+        """Asks the broker. `name`: what it proves, if it does."""
         if name is None and not bool(getattr(connection.listener, "anonymous", False)):
-            answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
+            text = "this listener wants to know who you are"
+            if packet.username is not None:
+                text += ", and the broker proves no names: it takes any, with any password"
+            answer(Refused(reason=Reason.NOT_AUTHORIZED, text=text))
             return
         assigned = not packet.client_id
         client = packet.client_id = packet.client_id or self.scope.site.random_id()

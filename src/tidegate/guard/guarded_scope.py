@@ -16,6 +16,7 @@ from tidegate.guard.guarded_lifetime import GuardedLifetime
 from tidegate.guard.guarded_path import GuardedPath
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.guard.guarded_subscribing import GuardedSubscribing
+from tidegate.guard.name_proof import NameProof
 from tidegate.guard.service_connection import ServiceConnection
 from tidegate.guard.settings import Settings
 from tidegate.guard.shared_members import SharedMembers
@@ -61,6 +62,7 @@ class GuardedScope(Scope):
         self.target.subscriptions = {}
         self.subscribing.add(self.target, Subscription(filter="#", qos=2, retain_as_published=True))
         self.service = ServiceConnection(self)
+        self.name_proof = NameProof(self)
 
     def _identified(self, session: Session) -> None:
         """Who a client is has been found out under the rules in force."""

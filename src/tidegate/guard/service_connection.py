@@ -129,11 +129,13 @@ class ServiceConnection:
         """The connection is over."""
         if upstream is self.upstream:
             self.upstream, self.since = None, None
+            self.scope.name_proof.forget()
             self.error = why
             self._again()
 
     def renew(self) -> None:
         """The broker is another one, or knows the guard by another name."""
+        self.scope.name_proof.forget()
         upstream = self.upstream
         if upstream is not None and upstream.opened:
             upstream.end("the configuration has changed")

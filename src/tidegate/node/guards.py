@@ -33,6 +33,8 @@ CONNECTING: Final = 10.0  # seconds for a connection to the broker
 ENVELOPE: Final = 64 * 1024  # bytes that a message may have more than a client could send
 LARGEST: Final = 2**20  # bytes of a packet, without a listener
 
+NO_NAMES: Final = "it takes any name with any password: its clients are nobody in particular"
+
 log = structlog.get_logger("tidegate.guard")
 
 
@@ -116,7 +118,7 @@ class Guards:
             "clients": sum(session.upstream is not None for session in scope.owners.values()),
             "waiting": service.waiting,
             "gone": settings.gone.value,
-            "error": service.error or None,
+            "error": service.error or (NO_NAMES if scope.name_proof.proves is False else None),
         }
 
     def _guarded(self) -> list[GuardedScope]:
