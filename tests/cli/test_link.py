@@ -11,6 +11,7 @@ import pytest
 from cli.driving import TIDEGATE, Tidegate, running
 from harness import free_port
 from tidegate.cli import certificates
+from tidegate.cli.tables import show
 
 FILE = """\
 version: 1
@@ -68,3 +69,11 @@ def test_links_are_listed_and_shown(tidegate: Tidegate, port: int) -> None:
     assert (wrong.returncode, "did you mean gym->far?" in wrong.stderr) == (1, True)
     told = json.loads(tidegate("status", "-c", "f.yaml", "--json").stdout)["links"]
     assert [(row["link"], row["queue"]) for row in told] == [("gym->far", 1), ("gym->near", 0)]
+
+
+def test_a_round_trip_is_shown_in_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
+    connection = {"address": "mqtts://127.0.0.1:8883", "round_trip": 0.00042}
+    show({"round_trip": 0.00031, "failover": {"connections": [connection]}}, json=False)
+    shown = capsys.readouterr().out
+    assert "0.3 ms" in shown
+    assert "0.4 ms" in shown

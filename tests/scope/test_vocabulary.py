@@ -8,6 +8,7 @@ from scope.nodes import Cable, Node, node_link
 from tidegate.errors import ProtocolError
 from tidegate.policy import Levels, Preference, Preferences
 from tidegate.predicate import compile, function
+from tidegate.scope import vocabulary
 from tidegate.wire import cbor
 
 
@@ -54,5 +55,5 @@ def test_names_that_are_none(said: bytes) -> None:
     a, b, _ = pair(knows=True)
     cable = Cable(a, b, "x->y")
     with pytest.raises(ProtocolError):
-        a.realm.node_links.ends["x->y"].control.take("$tidegate/link/known", said)
+        vocabulary.take(a.realm.node_links.ends["x->y"], said)
     cable.run()

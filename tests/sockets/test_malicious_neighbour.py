@@ -28,7 +28,8 @@ from tidegate.cli import certificates
 from tidegate.keys.signing import Signer
 from tidegate.policy.preference_sets import UNNUMBERED, PreferenceSet, sign
 from tidegate.scope.link_control import PREFERENCES, PREFIX, RETAINED
-from tidegate.wire import Properties, Reason
+from tidegate.scope.vocabulary import KNOWN
+from tidegate.wire import Properties, Reason, cbor
 from tidegate.wire.envelope import Static, encode_static, seal
 
 NODE = """
@@ -526,6 +527,22 @@ async def test_preferences_that_contradict_each_other(keys: Path, tmp_path: Path
 
 
 # -- what nobody asks of a link --------------------------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_names_of_what_it_knows_are_heard_once(keys: Path, tmp_path: Path) -> None:
+    """Each time all preferences here are looked at, and the log says what it lacks."""
+    text = NODE + 'preferences: [{id: p, user: alice, topic: "ours/#", when: "s.level >= \'mtls\'"}]\n'
+    async with attacked(keys, tmp_path, text) as node:
+        links = node.served.node.realm.node_links
+        told: list[tuple[str, ...]] = []
+        links.on_lack.append(lambda link, names: told.append(names))
+        forger = await node.forger()
+        for names in ([], ["mtls"], [], ["mtls"]):
+            data = cbor.canonical([[], names, []])
+            await forger.client.send(wire.Publish(topic=KNOWN, payload=data, qos=0))
+        assert any("it has said them" in why for why in await node.denied("link"))
+        assert told == [("mtls",)]
 
 
 @pytest.mark.parametrize("topic", ["unknown", "", "settled/x", "preferences/x"])

@@ -17,6 +17,8 @@ _GAP = "  "
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _NAMES = ("pid", "port")
 """Numbers that name something, and are not counted in thousands."""
+_SHORT = ("round_trip",)
+"""Seconds of which there is less than one."""
 
 
 def show(answer: Mapping[str, Any], *, json: bool) -> None:
@@ -109,6 +111,8 @@ def _cell(value: object, key: object = "") -> Text:
             return Text("yes" if value else "no")
         case int():
             return Text(f"{value:,}")
+        case float() if key in _SHORT:
+            return Text(f"{value * 1000:,.1f} ms")
         case float():
             return Text(f"{value:,.1f}")
         case dict() if not value:

@@ -97,6 +97,7 @@ class LinkControl:
             set()
         )  # ids of retained messages that are here, but not under the name they came by
         self._missing = False  # one of them was here under a name that is gone
+        self._introduced = False  # the other node has said what it knows
 
     # -- told ------------------------------------------------------------------------------------------------------
 
@@ -106,6 +107,7 @@ class LinkControl:
         self._told.clear()
         self._repeated, self._repeated_bytes = set(), 0
         self._passed_over, self._missing = set(), False
+        self._introduced = False
 
     def tell_owner(self, key: Key, number: int) -> None:
         """A message of that owner is about to leave with this number."""
@@ -197,7 +199,11 @@ class LinkControl:
         elif topic in CERTIFICATES:
             self.links.certificates.take(self.end, topic, payload)
         elif topic == KNOWN:
-            vocabulary.take(self.end, payload)
+            if self._introduced:  # all preferences are looked at for it
+                self.end.refused("the names of what it knows: it has said them")
+            else:
+                self._introduced = True
+                vocabulary.take(self.end, payload)
         elif topic == QUESTION:
             self.questions.take_question(payload)
         elif topic == ANSWER:

@@ -34,7 +34,8 @@ def tell(end: LinkEnd) -> None:
 
 
 def take(end: LinkEnd, data: bytes) -> None:
-    """The other node says what it knows. ProtocolError if that cannot be read."""
+    """The other node says what it knows, once on each connection. ProtocolError if that cannot be read."""
+    end.site.effort += 100 + len(data) // 16 + len(end.scope.gate.rules.preferences)
     try:
         found = cbor.plain(data)
     except MalformedPacket as error:
