@@ -220,11 +220,16 @@ async def test_nobody_comes_as_the_guard_itself(tmp_path: Path) -> None:
 async def test_clients_are_told_what_the_broker_takes(tmp_path: Path) -> None:
     with broker("allow_anonymous true\npersistence false\nmax_packet_size 10000\n") as port:
         async with guarded(tmp_path, port) as node:
+            await until(lambda: service(node))
             bob = await come(node, "bob")
             assert bob.connack.properties.maximum_packet_size == 10000
             said = await bob.publish("open/a", bytes(9900), qos=1)  # there is no room for its envelope
             assert isinstance(said, wire.Puback)
             assert said.reason == 0x97
+            old = await come(node, "mary", version=wire.V311)
+            await old.publish("open/a", bytes(9900), qos=1)  # which it is not told, but the audit
+            await old.silent()
+            assert node.node.site.counters.denied == 2
 
 
 @on_uvloop

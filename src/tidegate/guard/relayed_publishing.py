@@ -167,6 +167,8 @@ class RelayedPublishing(Publishing):
         elif not isinstance(reached, int):
             self._denied(message, pid, reached)
         elif upstream.refused is not None:
+            scope = upstream.scope
+            scope.report("write", scope.target.outward, message.topic, upstream.refused, message.context)
             self._denied(message, pid, upstream.refused)
         else:
             self._taken_here(pid, qos, message, reached)

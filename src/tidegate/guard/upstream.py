@@ -213,6 +213,8 @@ class Upstream(asyncio.Protocol):
         self.out = []
         self.shut = False
         self.maximum = terms.maximum_packet_size or 0
+        if not self.v5 and (service := self.scope.service.upstream) is not None:
+            self.maximum = service.maximum  # 3.1.1 cannot say so: the broker would end the connection without a word
         self.quota = terms.receive_maximum or 65535
         if terms.server_keep_alive is not None:
             self._keep_alive = float(terms.server_keep_alive)
