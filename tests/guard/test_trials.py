@@ -302,3 +302,23 @@ async def test_who_is_nobody_needs_a_listener_for_that(tmp_path: Path) -> None:
     with broker() as port:
         async with guarded(tmp_path, port, scope={}, listeners=listeners) as node:
             await node.connect("c", expect=0x87, username="mary", password=b"anything")
+
+
+@pytest.mark.parametrize("version", BOTH)
+@on_uvloop
+async def test_a_client_is_released_from_what_it_may_not_have_any_more(tmp_path: Path, version: int) -> None:
+    """Its PUBREC was lost, and it is denied the message now: the identifier must be free for the next one."""
+    with broker() as port:
+        async with guarded(tmp_path, port) as node:
+            mary, bob = await come(node, "mary", version=version, stays=True), await come(node, "bob")
+            await mary.subscribe("open/#", qos=2)
+            await bob.publish("open/a", b"1", qos=2)
+            had = await mary.expect(wire.Publish)
+            mary.abort()
+            open_to_all = policy("all", "open/#")
+            await node.reload(guarding(port, open_to_all, policy("no", "open/a", "read", effect="deny")))
+            mary = await come(node, "mary", version=version, stays=True)
+            assert (await mary.expect(wire.Pubrel)).packet_id == had.packet_id
+            await mary.send(wire.Pubcomp(packet_id=had.packet_id))
+            await bob.publish("open/b", b"2", qos=2)
+            assert (await mary.message()).payload == b"2"

@@ -262,9 +262,10 @@ class Receiving:
         if packet.qos == 1:
             self.upstream.send(b"\x40\x02" + pid.to_bytes(2, "big"))
         elif packet.qos == 2:
-            if self.own is None:
-                self.own = set()
-            self.own.add(pid)
+            if not packet.dup:  # else the client may have had it before, and waits for PUBREL
+                if self.own is None:
+                    self.own = set()
+                self.own.add(pid)
             self.upstream.send(b"\x50\x02" + pid.to_bytes(2, "big"))
 
     def released(self, packet: Pubrel) -> None:
