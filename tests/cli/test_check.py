@@ -67,7 +67,7 @@ def test_the_rules_of_the_pipeline_are_checked_too(tidegate: Tidegate, tmp_path:
     assert tidegate("check", "f.yaml").returncode == 0
 
 
-BAD = "version: 1\nnode: {nme: n}\nlisteners: [{url: 'mqtt://127.0.0.1'}]\nscopes: {main: {backend: 'mqtt://h'}}\n"
+BAD = "version: 1\nnode: {nme: n}\nlisteners: [{url: 'mqtt://127.0.0.1'}]\nscopes: {main: {bakend: 'mqtt://h'}}\n"
 
 
 def test_a_bad_file(tidegate: Tidegate, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_bad_file(tidegate: Tidegate, tmp_path: Path) -> None:
     assert answer.stderr.splitlines() == [
         "f.yaml:2: `node.name` is missing; add it (Name of the node)",
         "f.yaml:2: unknown key `nme` in `node`; did you mean `name`?",
-        "f.yaml:4: `backend` is not supported by this version yet; remove it: nothing may look enforced that is not",
+        "f.yaml:4: unknown key `bakend` in `scopes.main`; did you mean `backend`?",
     ]
     assert tidegate("run", "-c", "f.yaml").stderr == answer.stderr
     assert tidegate("status", "-c", "f.yaml").stderr == answer.stderr
