@@ -86,6 +86,7 @@ class Failover:
         self._next: Interface | None = None  # that is asked to
         self._reason = ""  # why the last one stopped carrying, or the present one carries
         self._wanted: tuple[Interface, asyncio.Future[str]] | None = None  # by an operator
+        self._wanted_until = 0.0  # how long its connection may take to come back
         self._site = site
         self._loop = loop
         self._context = context
@@ -135,6 +136,7 @@ class Failover:
             return answer
         self._answer("another one was asked for")
         self._wanted = found[0], answer
+        self._wanted_until = self._loop.time() + min(ANSWER, self.strategy.attempts * self.strategy.interval)
         self._wake.set()
         return answer
 
@@ -207,7 +209,8 @@ class Failover:
                 self._default = wanted
                 self._answer("")
             elif wanted.attempt is None:
-                self._answer(wanted.error or "it is not connected")
+                if self._loop.time() >= self._wanted_until:  # one that carried just now is being opened again
+                    self._answer(wanted.error or "it is not connected")
             else:
                 return wanted, "set as default"
         if not open_ones:
@@ -412,7 +415,8 @@ class Failover:
             attempt.error = interface.error
             attempt.abort()
         if self._wanted is not None and self._wanted[0] is interface:
-            self._answer(interface.error)
+            if self.strategy.mode is not Mode.ACTIVE or self._loop.time() >= self._wanted_until:
+                self._answer(interface.error)
         return False
 
     def _carries(self, interface: Interface, why: str) -> None:
