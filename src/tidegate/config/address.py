@@ -165,10 +165,14 @@ _parse_far: Final = _Format(
 
 def parse_far(written: object) -> Address:
     """The address of another node or broker, to connect to."""
-    address = _parse_far(written)
+    return _connectable(_parse_far(written), "the other machine")
+
+
+def _connectable(address: Address, whose: str) -> Address:
+    """An address that somebody can connect to, or a refusal."""
     if address.everywhere or address.port == 0:
         what = "means all interfaces of a machine" if address.everywhere else "has the port 0"
-        raise refusal(f"{what}, and nobody can connect to that; write the host and port of the other machine")
+        raise refusal(f"{what}, and nobody can connect to that; write the host and port of {whose}")
     return address
 
 
@@ -182,11 +186,7 @@ _parse_backend: Final = _Format(
 
 def parse_backend(written: object) -> Address:
     """The address of a broker that this node guards."""
-    address = _parse_backend(written)
-    if address.everywhere or address.port == 0:
-        what = "means all interfaces of a machine" if address.everywhere else "has the port 0"
-        raise refusal(f"{what}, and nobody can connect to that; write the host and port of the broker")
-    return address
+    return _connectable(_parse_backend(written), "the broker")
 
 
 _TEXT: Final = PlainSerializer(str, return_type=str)

@@ -27,6 +27,7 @@ from tidegate.wire.envelope import (
     Envelope,
     Static,
     encode_static,
+    of_source,
     open,
     open_property,
     prefix,
@@ -131,17 +132,9 @@ class Envelopes:
     def static(self, context: Context, topic: str, link: str, node: str, told: str = "") -> bytes:
         """The static part of messages with this context; `told` is the digest of their properties."""
         others = tuple(
-            prefix(
+            of_source(
                 self.static(other.context, topic, link if other.link is None else other.link, node),
-                bytes(14),
-                0,
-                0,
-                other.published or 0.0,
-                None,
-                0,
-                False,
-                b"",
-                None,
+                other.published,
             )
             for other in context.others
         )

@@ -21,7 +21,7 @@ from tidegate.session import Context, Message, Session
 from tidegate.session.carried_proof import carried, without_proof
 from tidegate.session.frames import EXACT, Parts
 from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_varint, publish_head
-from tidegate.wire.envelope import STATIC_BYTES, Static, bundle, encode_static, plain, prefix, seal
+from tidegate.wire.envelope import STATIC_BYTES, Static, bundle, encode_static, of_source, plain, seal
 
 STATICS: Final = 10_000  # of one link that are kept
 _EXPORTED: Final = ("kind", "client", "user", "domain", "scope", "node", "level")
@@ -125,17 +125,9 @@ class LinkExports:
     def _static(self, message: Message) -> Static:
         context = self._gate().attributes.context(message)
         others = tuple(
-            prefix(
+            of_source(
                 encode_static(self._of(other.context, message, message.link if other.link is None else other.link)),
-                bytes(14),
-                0,
-                0,
-                other.published or 0.0,
-                None,
-                0,
-                False,
-                b"",
-                None,
+                other.published,
             )
             for other in context.others
         )

@@ -172,6 +172,11 @@ def seal(
     return head + payload
 
 
+def of_source(static: bytes, published: float | None) -> bytes:
+    """The envelope of another message that one comes from (`Static.others`): without an id and without payload."""
+    return prefix(static, bytes(_ORIGIN), 0, 0, published or 0.0, None, 0, False, b"", None)
+
+
 def prefix(
     static: bytes,
     origin: bytes,
