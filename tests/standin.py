@@ -6,6 +6,7 @@ See `forkserver`. It imports next to nothing, because starting quickly is its pu
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import signal
@@ -48,8 +49,13 @@ def main() -> None:
     for one in (0, 1, *extra):
         os.close(one)
     pid = _receive(connection)["pid"]
+
+    def pass_on(number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself, and its code is on the way
+            os.kill(pid, number)
+
     for number in _PASSED_ON:
-        signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     code = _receive(connection)["code"]
     if code < 0:
