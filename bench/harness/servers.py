@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-FIRST_PORT, LAST_PORT = 20_000, 32_000
+FIRST_PORT, LAST_PORT = 4_000, 10_000  # tests have those above
 START_TIMEOUT = 60.0  # ten thousand policies take some time to read
 STOP_TIMEOUT = 15.0
 LOG_LINES = 12
