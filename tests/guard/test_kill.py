@@ -33,7 +33,7 @@ async def killed(file: File) -> AsyncIterator[Served]:
         process.kill()
 
 
-def linked(port: int) -> str:
+def linked(port: int, **more: Any) -> str:
     sections: dict[str, Any] = {
         "scopes": {"legacy": {"backend": f"mqtt://127.0.0.1:{port}", **HERE, "parents": ["top"]}, "top": {}},
         "listeners": [
@@ -41,7 +41,7 @@ def linked(port: int) -> str:
             {"url": "mqtt://127.0.0.1:TOP_PORT", "anonymous": True, "scope": "top"},
         ],
     }
-    return setting(policy("all", "open/#"), policy("top", "top/#"), data=True, **sections)
+    return setting(policy("all", "open/#"), policy("top", "top/#"), data=True, **sections, **more)
 
 
 @on_uvloop
