@@ -16,7 +16,8 @@ from tidegate.bounded import Weighed
 from tidegate.gate import Gate
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
-from tidegate.scope.link_control import LinkControl, OwnerSets
+from tidegate.scope.link_control import LinkControl
+from tidegate.scope.preference_changes import OwnerSets
 from tidegate.session import Context, Message, Session
 from tidegate.session.carried_proof import carried, without_proof
 from tidegate.session.frames import EXACT, Parts
@@ -153,7 +154,7 @@ class LinkExports:
             publisher["attributes"] = attributes
         owner = self._owners.number(context, self._gate().rules.domain)
         if owner is not None:
-            self._control.tell_owner(*owner)
+            self._control.preferences.tell_owner(*owner)
         return Static(
             origin=message.origin.node,
             owner=subject.identity,
