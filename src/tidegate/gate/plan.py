@@ -90,7 +90,8 @@ class Plan:
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
-    carried: bool = False  # some of these are links to other nodes
+    carried: bool = False  # some of these are links to other nodes,
+    relayed: bool = False  # and all of those leave this scope
     monitored: bool = False  # those of the link it comes over have to see each message
     hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
     guarded: bool = False  # one of these listens
@@ -267,6 +268,7 @@ class Plan:
             (LINKS, tuple(links)),
         ]
         self.carried = bool(links)
+        self.relayed = not any(isinstance(grant.session, LinkSession) for grant in beyond)
         self.cross = tuple(one for one in others if one[1])
         late = frozenset(grant.session for grant in (*targets, *beyond) if grant.session.postponed)
         if late:  # what they were owed under the rules before goes first, and until then what follows waits behind it
