@@ -33,6 +33,7 @@ from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.identity_providers import IdentityProviders
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
@@ -93,6 +94,7 @@ class Node:
             attempts=config.authentication.attempts,
             address_attempts=config.authentication.address_attempts,
         )
+        self.providers = IdentityProviders(config)
         self.on_stop: Callable[[], None] = lambda: None
         self.store: SqliteStore | None = None
         self.site: Site
@@ -524,6 +526,7 @@ class Node:
             self.keys.rotate()
         if isinstance(read := authentication.revocation, ReadRevocation) and read is not self.authentication.revocation:
             self._revocations.loaded(read)
+        self.providers.change(config)
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = session_limits(config)
         configure_logs(config.log.format, config.log.level)
@@ -573,7 +576,7 @@ class Node:
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
         self.passwords.close()
-        for executor in (self._change_thread, self._query_thread):
+        for executor in (self._change_thread, self._query_thread, self.providers.threads):
             executor.shutdown(wait=False, cancel_futures=True)
         log.info("stopped", node=self.config.node.name)
 
