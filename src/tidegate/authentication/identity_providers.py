@@ -31,7 +31,7 @@ class IdentityProviders:
 
     def __init__(self, config: Config) -> None:
         self.issuers: dict[str, OpenIdProvider] = {}
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="identity")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="identity")
         self._waiting = 0
         self.change(config)
 
@@ -51,6 +51,10 @@ class IdentityProviders:
             raise Busy
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.threads, question)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, question)
         finally:
             self._waiting -= 1
+
+    def close(self) -> None:
+        """Nobody waits for what is still being asked."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
