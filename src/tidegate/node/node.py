@@ -155,8 +155,7 @@ class Node:
             first = next(iter(config.scopes))
             opening = partial(store.open, first=first, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
-            sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
-            records = snapshot.records
+            sessions, retained, notes, records = snapshot.sessions, snapshot.retained, snapshot.notes, snapshot.records
             origin = Origin(snapshot.node, secrets.randbits(48))  # a restored backup must not repeat ids
         self.site = site = Site(
             store=store,
@@ -581,9 +580,8 @@ class Node:
             self.audit.close()
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
-        self.passwords.close()
-        self._threads.close()
-        self.providers.close()
+        for threads in (self.passwords, self.providers, self._threads):
+            threads.close()
         log.info("stopped", node=self.config.node.name)
 
     async def _drain(self) -> None:
