@@ -3,6 +3,7 @@
 - An owner's preferences, as a signed set: before the first message of that owner on a connection, and when they change.
   They are control packets, so nothing overtakes them, and a new connection begins anew: with all owners whose messages
   the other node has been given, who may have changed theirs while there was no connection. The store knows them.
+- The certificates of nodes that have signed messages, see `link_signatures`.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
 - Rules of publishers, who knows a certificate, which nodes are in a group: see `spreading_rules`,
@@ -25,6 +26,7 @@ from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSe
 from tidegate.scope import vocabulary
 from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
+from tidegate.scope.link_signatures import SIGNER
 from tidegate.scope.neighbourhood import STATE
 from tidegate.scope.seen_ids import Id
 from tidegate.scope.spreading_rules import RULES
@@ -91,6 +93,7 @@ class LinkControl:
         self.questions = LinkQuestions(end)
         self._told: dict[Key, int] = {}  # on this connection
         self._given: dict[Key, None] = {}  # owners of whom the other node may have messages
+        self._signers: dict[bytes, bytes] = {}  # certificates of nodes that sign, by their digests, that it has to know
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
         self._repeated_bytes = 0
         self._passed_over: set[Id] = (
@@ -120,6 +123,17 @@ class LinkControl:
             self.end.site.store.keep(ROOM, self._name(key), b"", urgent=False)
         if self._told.get(key, -1) < number:  # also without a number: newer ones than it left with may be known
             self.renumbered(key)
+
+    def tell_signer(self, digest: bytes, certificate: bytes) -> None:
+        """A message is about to leave that the holder of a certificate has signed."""
+        if digest not in self._signers:
+            self._signers[digest] = certificate
+            self._send(SIGNER, certificate)
+
+    def tell_signers(self) -> None:
+        """There is a new connection: before anything else."""
+        for certificate in self._signers.values():
+            self._send(SIGNER, certificate)
 
     def renumbered(self, key: Key) -> None:
         """An owner's preferences may have changed: whoever has been given messages of that owner is told."""
@@ -194,6 +208,8 @@ class LinkControl:
             self.links.spreading.take(self.end, payload)
         elif topic == WANTED:
             self.links.subscriptions.take(self.end, payload)
+        elif topic == SIGNER:
+            self.links.signatures.take(self.end, payload)
         elif topic == STATE:
             self.links.neighbourhood.take(self.end, payload)
         elif topic in CERTIFICATES:
