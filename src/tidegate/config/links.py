@@ -263,7 +263,8 @@ class Scope(CheckedSection):
     """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
     from one scope to another."""
     backend: BackendAddress | None = None
-    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it."""
+    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it.
+    `unix://` and a path: its socket on this machine."""
     authenticate: Authenticate = Authenticate.BACKEND
     """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
     other scopes."""

@@ -16,8 +16,9 @@ from tidegate.bounded import Weighed
 from tidegate.gate import Gate
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
-from tidegate.scope.link_control import LinkControl, OwnerSets
+from tidegate.scope.link_control import LinkControl
 from tidegate.scope.link_signatures import Attested, unchanged
+from tidegate.scope.preference_changes import OwnerSets
 from tidegate.session import Context, Message, Session
 from tidegate.session.carried_proof import carried, carried_signature, without_proof
 from tidegate.session.frames import EXACT, Parts
@@ -66,6 +67,8 @@ class LinkExports:
         )
         """The static part, and the topic there."""
         self._heads: Weighed[tuple[bytes, bytes, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
+        self._relayed: Weighed[tuple[bytes, bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
+        """The same of messages that came from other nodes, each of one that made it."""
         self._signed: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         """The static part of what others have signed; empty: it is not what they signed any more."""
         self._opened = static_cache(STATICS)
@@ -139,13 +142,23 @@ class LinkExports:
         body = bundle(site.origin.key, first, site.wall, payloads)
         return b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
 
+    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+        """The frame of messages that came from another node: what they agree in is said anew, the rest as it came."""
+        # hot: one look-up, one join
+        key = message.context, name, message.link, message.origin.node
+        head = self._relayed.get(key)
+        if head is None:
+            head = self._relayed[key] = self._begin(message)
+        return b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
+
     def _head(self, name: bytes, source: Session) -> bytes:
+        site, topic = source.site, name[2:].decode()
+        return self._begin(Message(topic, b"", 0, False, site.wall, site.origin, 0, source.context, source.inward.type))
+
+    def _begin(self, message: Message) -> bytes:
         """What the frames of one publisher and topic begin with: the topic there, no properties, the static part."""
-        site = source.site
-        topic = name[2:].decode()
-        message = Message(topic, b"", 0, False, site.wall, site.origin, 0, source.context, source.inward.type)
-        crossed = self.link.crossing(topic)
-        there = (topic if crossed is None else crossed[0]).encode()
+        crossed = self.link.crossing(message.topic)
+        there = (message.topic if crossed is None else crossed[0]).encode()
         return b"%b%b\0%b" % (len(there).to_bytes(2, "big"), there, encode_static(self._static(message)))
 
     def _signature(self, static: bytes, message: Message, proof: bytes | None, properties: Properties) -> bytes:
@@ -193,7 +206,7 @@ class LinkExports:
             publisher["attributes"] = attributes
         owner = self._owners.number(context, self._gate().rules.domain)
         if owner is not None:
-            self._control.tell_owner(*owner)
+            self._control.preferences.tell_owner(*owner)
         return Static(
             origin=message.origin.node,
             owner=subject.identity,
@@ -231,6 +244,9 @@ class SigningExports(LinkExports):
     """What leaves over a link with `sign`: each message by itself, with the signature of the node that made it."""
 
     signs = True
+
+    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+        return b""  # nobody has signed them, and each is signed by itself
 
     def frame(self, head: bytes, payloads: Sequence[bytes]) -> bytes:
         site = self._control.end.site

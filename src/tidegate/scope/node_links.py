@@ -30,13 +30,14 @@ from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.exports import LinkExports, SigningExports
 from tidegate.scope.imports import LinkImports
-from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
-from tidegate.scope.link_control import ROOM as TOLD
+from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, GREETING, Greeting, Peer, takes_bundles
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.link_signatures import ROOM as SIGNERS
 from tidegate.scope.link_signatures import LinkSignatures
 from tidegate.scope.neighbourhood import Neighbourhood
+from tidegate.scope.preference_changes import ROOM as TOLD
+from tidegate.scope.preference_changes import OwnerSets
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
@@ -378,7 +379,7 @@ class LinkEnd:
         session = self.session
         if session.connection is connection:
             self.control.tell_signers()
-            self.control.tell_again()
+            self.control.preferences.tell_again()
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
             self.links.neighbourhood.opened(self)
@@ -425,7 +426,7 @@ class LinkEnd:
                 each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
-        self.control.ended()
+        self.control.preferences.ended()
         self.wanted_there.end()
 
 
@@ -513,13 +514,13 @@ class NodeLinks:
         self.owners.travelling, self.owners.verify = travelling, verify
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
-            end.control.tell_again()
+            end.control.preferences.tell_again()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""
         for end in self.ends.values():
             if end is not source:
-                end.control.renumbered(key)
+                end.control.preferences.renumbered(key)
 
     def joined(self, scope: str) -> frozenset[str]:
         """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""
@@ -555,7 +556,7 @@ class NodeLinks:
             link, domain, owner = orjson.loads(name)
             end = self.ends.get(link)
             if end is not None:
-                end.control.restore([(domain, owner)])
+                end.control.preferences.restore([(domain, owner)])
             else:  # the link is gone
                 next(iter(self._scopes.values())).site.store.keep(TOLD, name, None)
 

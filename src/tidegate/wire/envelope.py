@@ -58,6 +58,7 @@ __all__ = [
     "authenticated",
     "bundle",
     "bundled_at",
+    "bundled_lengths",
     "decode_static",
     "dynamic_at",
     "encode_static",
@@ -70,6 +71,7 @@ __all__ = [
     "plain_at",
     "prefix",
     "relayed",
+    "relayed_at",
     "seal",
     "signed_bytes",
     "single",
@@ -260,21 +262,38 @@ def dynamic_at(data: bytes, start: int) -> tuple[bytes, int, int, float] | None:
     return origin, number, output, micros / _MICRO
 
 
-def bundled_at(data: bytes, edge: int, stop: int) -> list[bytes]:
-    """The payloads of a bundle whose static part ends at `edge`, and which itself ends at `stop`."""
+def bundled_lengths(data: bytes, edge: int, stop: int) -> tuple[int, ...]:
+    """How long the payloads of a bundle are whose static part ends at `edge`, and which itself ends at `stop`; they
+    stand at its end."""
+    # hot: once per bundle that comes over a link
     flags, _, first, output, micros, count = _DYNAMIC.unpack_from(data, edge)
     at = edge + _DYNAMIC_SIZE + 2 * count
     if not 0 < count <= MAX_BUNDLE or at > stop:
         raise MalformedPacket(f"an envelope of {count} messages; 1 to {MAX_BUNDLE} are allowed")
     if flags != BUNDLED or output or (first + count) >> 63 or micros >= _MOST_MICROS:
         raise MalformedPacket("an envelope of several messages with wrong flags, id or time")
-    payloads = []
-    for length in unpack_from(f">{count}H", data, edge + _DYNAMIC_SIZE):
-        payloads.append(data[at : at + length])
-        at += length
-    if at != stop:
+    lengths = unpack_from(f">{count}H", data, edge + _DYNAMIC_SIZE)
+    if at + sum(lengths) != stop:
         raise MalformedPacket("an envelope of several messages that are shorter or longer than it says")
-    return payloads
+    return lengths
+
+
+def bundled_at(data: bytes, edge: int, stop: int) -> Iterator[bytes]:
+    """The payloads of such a bundle."""
+    lengths = bundled_lengths(data, edge, stop)
+    at = stop - sum(lengths)
+    for length in lengths:
+        yield data[at : at + length]
+        at += length
+
+
+def relayed_at(data: bytes, edge: int, origin: bytes, latest: float) -> bool:
+    """Whether the dynamic part at `edge`, of one message or a bundle, can go on to another node as it is: it says
+    nothing but the id, which is of `origin`, and a time of publication that is not after `latest`."""
+    flags, of, number, output, micros, rest = _DYNAMIC.unpack_from(data, edge)
+    return (
+        of == origin and not (rest and flags != BUNDLED) and not (number | output) >> 63 and micros <= latest * _MICRO
+    )
 
 
 def is_bundle(data: bytes) -> bool:
