@@ -406,6 +406,7 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         via=tuple(map(str, entry.via)),
         peer=entry.peer,
         trusted=entry.trusted,
+        sign=entry.sign,
         overflow=entry.overflow,
         export=entry.export,
         forward=entry.forward,
