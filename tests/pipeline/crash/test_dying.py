@@ -18,8 +18,9 @@ EACH = 40  # messages before each death: more than it takes
 
 
 FEW = ("half published, not noted", "done, not committed")
-"""A batch that was made in part and is made again, and one that is done and is not. `test_job` has the one whose records
-were not even begun, without a death."""
+"""A batch that was made in part and is made again, and one that is done and is not.
+
+`test_job` has the one whose records were not even begun, without a death."""
 
 
 @pytest.mark.timeout(1200)
