@@ -45,6 +45,8 @@ class Imported:
     message: Message
     lane: Lane | None = None
     """Where the route stays as long as it holds."""
+    once: bool = False
+    """Its id is remembered, also if it has QoS 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Importer(Protocol):
         ...
 
     def seen(self, message: Message) -> None:
-        """A QoS 1 message has been taken: it is not taken again, whichever way it comes."""
+        """A message has been taken: it is not taken again, whichever way it comes."""
         ...
 
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
@@ -242,7 +244,7 @@ class LinkPublishing(Publishing):
                 self._remember(packet, imported, imported.lane)
             self._refusal = None
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
-            if qos == 1 and (self._refusal is None or self._refusal.suppressed):
+            if qos < 2 and imported.once and (self._refusal is None or self._refusal.suppressed):
                 self._taken(message)
         elif imported is not None:
             self._refused(qos, pid, imported)

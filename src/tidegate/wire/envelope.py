@@ -68,6 +68,7 @@ __all__ = [
     "is_bundle",
     "open",
     "open_property",
+    "origin_half",
     "plain",
     "plain_at",
     "prefix",
@@ -146,7 +147,7 @@ class Envelope:
     retain: bool
     proof: bytes | None = None
     signature: bytes | None = None
-    """Ed25519, by the origin, of `signed_bytes`."""
+    """Of `signed_bytes`, by the origin: Ed25519, or ECDSA on P-256."""
 
 
 def static_cache(most: int) -> Bounded[bytes, Static]:
@@ -455,13 +456,15 @@ def _read_proof(data: bytes, at: int) -> tuple[bytes, int]:
 # -- signing -----------------------------------------------------------------------------------------------------------
 
 
-def signed_bytes(envelope: Envelope, payload: bytes) -> bytes:
-    """What the origin signs: all that no node after it may change, and the digest of the payload."""
+def signed_bytes(envelope: Envelope, payload: bytes, properties: bytes = b"") -> bytes:
+    """What the origin signs: all that no node after it may change, and digests of the payload and of the properties
+    that stay."""
     half = origin_half(encode_static(envelope.static))
     id, proof = envelope.id, envelope.proof or b""
     fixed = _SIGNED.pack(id.origin, id.number, id.output, _micros(envelope.published), envelope.qos, envelope.retain)
     sizes = _LENGTH.pack(len(half)), _LENGTH.pack(len(proof))
-    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, sha256(payload).digest()))
+    digests = sha256(payload).digest(), sha256(properties).digest()
+    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, *digests))
 
 
 # -- as a user property ------------------------------------------------------------------------------------------------
