@@ -50,6 +50,7 @@ EXPECTED = {
     "GET /me/deliveries": "user",
     "GET /me/history": "user",
     "GET /me/export": "user",
+    "GET /me/notices": "user",
     "POST /me/credentials": "user",
     "PUT /me/key": "user",
     "POST /users": "admin",

@@ -13,7 +13,8 @@ from tidegate.admin.administration import AdministeredNode, Administration
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.live.view import LiveView, ViewedNode
-from tidegate.admin.me.own_data import OwnData, OwnersNode
+from tidegate.admin.me.own_data import OwnData
+from tidegate.admin.me.people import OwnersNode
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem

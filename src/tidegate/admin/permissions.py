@@ -219,6 +219,8 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     (me.ListDeliveries, _may("user", _about_themselves)),
     (me.GetOwnHistory, _may("user", _about_themselves)),
     (me.ExportOwn, _may("user", _about_themselves)),
+    (me.ListNotices, _may("user", _about_themselves)),
+    (me.FollowNotices, _may("user", _about_themselves)),
     (keys.GetKey, _may("user", _for_themselves)),
     (keys.GetPublishingKey, _may("user", _for_themselves)),
     (keys.ListKeys, _may(_LOOKING, _as_sent)),

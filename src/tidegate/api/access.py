@@ -106,6 +106,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/me/deliveries"): _OWN,
         ("GET", "/me/history"): _OWN,
         ("GET", "/me/export"): _OWN,
+        ("GET", "/me/notices"): _OWN,
         ("POST", "/me/credentials"): _OWN,
         ("PUT", "/me/key"): _OWN,
         ("POST", "/users"): _ADMIN,
