@@ -106,8 +106,10 @@ async def topic(request: Request, id: Id) -> Response:
     publisher = next((each["publisher"] for each in retained if each["publisher"]), None)
     subscribed = await channel(request).ask(ListSubscriptions(topic=id, limit=LISTED))
     asked = await _everybody(request)
-    readers = [await _may(request, who, "read", id, publisher) for who in asked]
     writers = [await _may(request, who, "write", id, None) for who in asked]
+    if publisher is None:  # who reads may depend on who has written: somebody who may
+        publisher = next((who for who, may in zip(asked, writers, strict=True) if may["verdict"] == "allow"), None)
+    readers = [await _may(request, who, "read", id, publisher) for who in asked]
     return render(
         request,
         "topic.html",

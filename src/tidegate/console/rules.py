@@ -63,7 +63,7 @@ def parsed(written: str) -> dict[str, Any]:
         raise Problem(Kind.INVALID, "this is no YAML", errors=[str(each) for each in error.problems]) from None
     if source.problems:
         raise Problem(Kind.INVALID, "this cannot be read", errors=[str(each) for each in source.problems])
-    value = source.tree.data
+    value = source.tree.data()
     if not isinstance(value, dict):
         raise Problem(Kind.INVALID, "a document has keys and values", "write for example `topic: gym/#`")
     return value
