@@ -236,7 +236,8 @@ def _name(command: _Named) -> str:
 PERMITTED: Final[Mapping[str, Mapping[Role, Rule]]] = MappingProxyType(
     {_name(command): rules for command, rules in _TABLE}
 )
-FREE: Final = frozenset(("readiness", control.CheckToken.COMMAND, control.SignIn.COMMAND, control.SignOut.COMMAND))
+_SIGNING: Final = (control.SignIn, control.SignOut, control.OpenIdBegin, control.OpenIdFinish, control.CheckToken)
+FREE: Final = frozenset(("readiness", *(each.COMMAND for each in _SIGNING)))
 """For everybody: they tell nothing that a credential would have to be shown for."""
 _UNNAMED: Final = frozenset((control.RegisterSource.COMMAND, control.AddData.COMMAND, control.PutData.COMMAND))
 """What somebody without a token may send; whether the node takes it, its configuration says."""

@@ -95,6 +95,8 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/openapi.json"): PUBLIC,
         ("POST", "/login"): PUBLIC,
         ("POST", "/logout"): PUBLIC,
+        ("GET", "/oidc/login"): PUBLIC,
+        ("GET", "/oidc/callback"): PUBLIC,
         ("GET", "/metrics"): _LOOKING,
         ("GET", "/me"): _ANY,
         ("GET", "/me/preferences"): _OWN,
