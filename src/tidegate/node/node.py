@@ -32,6 +32,7 @@ from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.identity_providers import IdentityProviders
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
@@ -93,6 +94,7 @@ class Node:
             attempts=config.authentication.attempts,
             address_attempts=config.authentication.address_attempts,
         )
+        self.providers = IdentityProviders(config)
         self.on_stop: Callable[[], None] = lambda: None
         self.store: SqliteStore | None = None
         self.site: Site
@@ -153,8 +155,7 @@ class Node:
             first = next(iter(config.scopes))
             opening = partial(store.open, first=first, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
-            sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
-            records = snapshot.records
+            sessions, retained, notes, records = snapshot.sessions, snapshot.retained, snapshot.notes, snapshot.records
             origin = Origin(snapshot.node, secrets.randbits(48))  # a restored backup must not repeat ids
         self.site = site = Site(
             store=store,
@@ -298,9 +299,7 @@ class Node:
             "audit": self.audit.stream,
             "audit_written": self.audit.written,
             "capability_revoke": self.revoke,
-            "monitor_list": monitors.list,
-            "monitor_state": monitors.state,
-            "monitor_reset": monitors.reset,
+            **monitors.commands(),
             **admin_commands(self, self.administration, self.ingest, self.control.sign_ins),
             **self.keys.commands(),
             **Pipeline(self).commands(),
@@ -528,6 +527,7 @@ class Node:
             self.keys.rotate()
         if isinstance(read := authentication.revocation, ReadRevocation) and read is not self.authentication.revocation:
             self._revocations.loaded(read)
+        self.providers.change(config)
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = session_limits(config)
         configure_logs(config.log.format, config.log.level)
@@ -578,8 +578,8 @@ class Node:
             self.audit.close()
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
-        self.passwords.close()
-        self._threads.close()
+        for threads in (self.passwords, self.providers, self._threads):
+            threads.close()
         log.info("stopped", node=self.config.node.name)
 
     async def _drain(self) -> None:

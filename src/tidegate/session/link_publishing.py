@@ -17,7 +17,16 @@ from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Publishing
 from tidegate.session.reencoding import pass_on, relay
 from tidegate.wire import NONE, Publish, Reason, Type, encode_varint
-from tidegate.wire.envelope import BUNDLED, bundled_lengths, dynamic_at, is_bundle, plain_at, relayed_at, single
+from tidegate.wire.envelope import (
+    BUNDLED,
+    bundled_lengths,
+    dynamic_at,
+    flags_at,
+    is_bundle,
+    plain_at,
+    relayed_at,
+    single,
+)
 
 KNOWN: Final = 10_000  # static parts and topics of one connection
 KNOWN_BYTES: Final = 8 * 2**20  # and what they have together
@@ -158,14 +167,11 @@ class LinkPublishing(Publishing):
                 continue
             if after >= stop or data[after]:
                 break
-            edge, body = plain_at(data, after + 1)
+            edge, body, flags = flags_at(data, after + 1, stop)
             lengths: Sequence[int] = ()  # of several in one envelope
-            if not edge:
-                edge, body = plain_at(data, after + 1, BUNDLED)
-                if not edge or body > stop:
-                    break
+            if flags == BUNDLED:
                 lengths = bundled_lengths(data, edge, stop)
-            elif body > stop:
+            elif flags:
                 break
             name = data[start:after]
             found = known.get((data[after + 1 : edge], name))
