@@ -260,6 +260,8 @@ class Plan:
                 same[session] = None
             else:
                 (newer if session.version == V5 else older)[session] = None
+        if sum(isinstance(session, LinkSession) and session.ringed for session in links) > 1:
+            return  # it needs one id over all of them
         self.fast = tuple(same)
         block = b"\0" if floor_properties is NONE else encode_properties(floor_properties)
         others: list[tuple[bytes | None, tuple[Session, ...]]] = [

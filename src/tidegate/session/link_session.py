@@ -70,6 +70,7 @@ class LinkSession(Session):
         "displaced",
         "exporter",
         "refusing",
+        "ringed",
     )
 
     guards = False
@@ -80,6 +81,7 @@ class LinkSession(Session):
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
         self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
+        self.ringed = False  # what goes over it may get where what goes over another link gets
         self.bundling = False  # the other node takes several messages in one envelope
         self._bundles: dict[tuple[bytes, Route], list[bytes]] = {}
         """QoS 0 messages of this turn, by what they agree in: the payload of each;"""
