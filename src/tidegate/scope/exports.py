@@ -31,6 +31,9 @@ _LISTS: Final = ("roles", "groups")
 class LinkExports:
     """What leaves over one link (session.Exporter)."""
 
+    proofs = True
+    """Whether capabilities and proofs travel."""
+
     def __init__(
         self,
         link: ScopeLink,
@@ -73,7 +76,7 @@ class LinkExports:
         properties, text = message.properties, carried(message.properties)
         proof = None
         if text is not None:
-            properties, proof = without_proof(properties), text.encode()
+            properties, proof = without_proof(properties), text.encode() if self.proofs else None
         payload = seal(
             static,
             id,
