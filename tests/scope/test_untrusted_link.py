@@ -99,7 +99,7 @@ def test_neither_rules_nor_states_nor_preferences_are_told_or_believed() -> None
         assert not end.trusted
         assert end.plans.domains == frozenset()
         assert len(node.realm.node_links.neighbourhood.groups[0]) == 1
-        assert not end.control._told
+        assert not end.control.preferences._told
 
 
 def test_what_it_claims_of_publishers_ids_and_levels_counts_for_nothing() -> None:

@@ -201,6 +201,8 @@ class NodeLink:
     """Whether the node at the other end is believed."""
     plain_backup: bool = False
     """Whether the other end may connect without a certificate."""
+    sign: bool = False
+    """Whether what leaves is signed, and what comes has to be."""
     overflow: Overflow = Overflow.DROP
     forward: Forward = Forward.ALL
     export: tuple[str, ...] = ()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from tidegate.policy.domains import Domains
 from tidegate.session.link_session import ROOM_FOR_BUNDLES
 from tidegate.wire import Connack, Properties, Reason
 
@@ -53,6 +52,11 @@ class Greeting:
     def text(self) -> str:
         return f"{VERSION} {self.link} {self.node} {self.domain}"
 
+    def pairs(self, *, untrusted: bool) -> tuple[tuple[str, str], ...]:
+        """All that a node says of itself, and that it does not trust the other one if so."""
+        pairs = (GREETING, self.text), (BUNDLES, BUNDLES_VERSION)
+        return (*pairs, (UNTRUSTED, UNTRUSTED_VERSION)) if untrusted else pairs
+
     @classmethod
     def read(cls, pairs: tuple[tuple[str, str], ...]) -> Greeting | None:
         """From user properties; None if there is none that is understood."""
@@ -68,11 +72,6 @@ def takes_bundles(terms: Properties) -> bool:
     """Whether the other node takes several QoS 0 messages in one envelope."""
     room = terms.maximum_packet_size
     return (BUNDLES, BUNDLES_VERSION) in terms.user_properties and (room is None or room >= ROOM_FOR_BUNDLES)
-
-
-def spoken_for(name: str, domains: Domains) -> frozenset[str]:
-    """The domains whose people a node may speak of, by the name in its certificate."""
-    return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
 
 
 def refusal_text(packet: Connack) -> str:

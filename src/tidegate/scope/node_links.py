@@ -19,6 +19,7 @@ import orjson
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, RuleSet, Step
 from tidegate.gate.scope_links import FORWARD
+from tidegate.policy.domains import spoken_for
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
@@ -28,22 +29,14 @@ from tidegate.scope.authenticator import Refused
 from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.imports import LinkImports
-from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
-from tidegate.scope.link_control import ROOM as TOLD
-from tidegate.scope.link_greeting import (
-    BUNDLES,
-    BUNDLES_VERSION,
-    GREETING,
-    UNTRUSTED,
-    UNTRUSTED_VERSION,
-    Greeting,
-    Peer,
-    refusal_text,
-    spoken_for,
-    takes_bundles,
-)
+from tidegate.scope.link_control import PREFIX, LinkControl
+from tidegate.scope.link_greeting import Greeting, Peer, refusal_text, takes_bundles
 from tidegate.scope.link_questions import Answerer
+from tidegate.scope.link_signatures import ROOM as SIGNERS
+from tidegate.scope.link_signatures import LinkSignatures
 from tidegate.scope.neighbourhood import Neighbourhood
+from tidegate.scope.preference_changes import ROOM as TOLD
+from tidegate.scope.preference_changes import OwnerSets
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
@@ -286,10 +279,8 @@ class LinkEnd:
         )
 
     def _said(self, peer: Peer | None) -> tuple[tuple[str, str], ...]:
-        """What this node says of itself, and that it does not trust the other one if so."""
         own = Greeting(link=self.link.name, node=self.site.origin.node, domain=self.scope.gate.rules.domain)
-        pairs = (GREETING, own.text), (BUNDLES, BUNDLES_VERSION)
-        return (*pairs, (UNTRUSTED, UNTRUSTED_VERSION)) if peer and untrusted_link.why(self, peer) else pairs
+        return own.pairs(untrusted=peer is not None and untrusted_link.why(self, peer) != "")
 
     def refusal(self, packet: Connack) -> str:
         """Why the other side says that it does not open the link."""
@@ -310,6 +301,8 @@ class LinkEnd:
             return TWIN
         if why := self.links.neighbourhood.objection(self, greeting.node):
             return why
+        if why := untrusted_link.refused(self, peer, packet.properties):
+            return why
         self.attach(connection, peer, greeting, packet.properties)
         return ""
 
@@ -324,8 +317,8 @@ class LinkEnd:
             return Refused(reason=Reason.PROTOCOL_ERROR, text="a link has no will, and does not start clean")
         if why := self.links.neighbourhood.objection(self, greeting.node):
             return Refused(text=why, rule="topology")
-        if self.trusted and untrusted_link.why(self, peer, packet.properties):
-            return Refused(reason=Reason.SERVER_BUSY, text=untrusted_link.BETTER)
+        if why := untrusted_link.refused(self, peer, packet.properties):
+            return Refused(reason=Reason.SERVER_BUSY, text=why)
         limits = self.site.limits
         keep_alive = self.scope.handshake.keep_alive(connection, packet)
         answer = Connack(
@@ -388,7 +381,8 @@ class LinkEnd:
     def _resume(self, connection: Connection) -> None:
         session = self.session
         if session.connection is connection:
-            self.control.tell_again()
+            self.control.tell_signers()
+            self.control.preferences.tell_again()
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
             self.links.neighbourhood.opened(self)
@@ -436,7 +430,7 @@ class LinkEnd:
                 each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
-        self.control.ended()
+        self.control.preferences.ended()
         self.wanted_there.end()
 
 
@@ -458,6 +452,7 @@ class NodeLinks:
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
+        self.signatures = LinkSignatures(publishers.site, self)
         self.certificates = CertificateRequests(publishers.site, self)
         self.subscriptions = SpreadingSubscriptions(scopes, self)
         self.neighbourhood = Neighbourhood(publishers.site, self)
@@ -514,6 +509,7 @@ class NodeLinks:
         """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
+        self.signatures.restore(records.get(SIGNERS, {}).values())
         self._restore_wanted(records.get(WANTED_ROOM, {}))
         for name, filters in records.get(BRIDGED, {}).items():
             self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
@@ -527,13 +523,13 @@ class NodeLinks:
         self.owners.travelling, self.owners.verify = travelling, verify
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
-            end.control.tell_again()
+            end.control.preferences.tell_again()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""
         for end in self.ends.values():
             if end is not source:
-                end.control.renumbered(key)
+                end.control.preferences.renumbered(key)
 
     def joined(self, scope: str) -> frozenset[str]:
         """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""
@@ -569,7 +565,7 @@ class NodeLinks:
             link, domain, owner = orjson.loads(name)
             end = self.ends.get(link)
             if end is not None:
-                end.control.restore([(domain, owner)])
+                end.control.preferences.restore([(domain, owner)])
             else:  # the link is gone
                 next(iter(self._scopes.values())).site.store.keep(TOLD, name, None)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.gate import Deny
 from tidegate.policy.levels import TLS
 from tidegate.policy.scopes import ScopeLink
-from tidegate.scope.exports import LinkExports
+from tidegate.scope.exports import LinkExports, SigningExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_greeting import UNTRUSTED, UNTRUSTED_VERSION, Peer
 from tidegate.scope.seen_ids import Id
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidegate.scope.node_links import LinkEnd
 
 NOBODY: Final = {"kind": "client", "client": ""}
+SIGNED: Final = "what crosses this link has to be signed, and the connection is not trusted"
 BETTER: Final = "a trusted connection carries this link"
 NOT_TRUSTED: Final = "the link says `trusted: false`"
 TOLD_UNTRUSTED: Final = "the other node does not trust this one"
@@ -45,6 +46,13 @@ def why(end: LinkEnd, peer: Peer, terms: Properties | None = None) -> str:
         return NOT_TRUSTED
     said = terms is not None and (UNTRUSTED, UNTRUSTED_VERSION) in terms.user_properties
     return peer.degraded or (TOLD_UNTRUSTED if said else "")
+
+
+def refused(end: LinkEnd, peer: Peer, terms: Properties) -> str:
+    """Why a link does not take an untrusted connection; empty: it does, or the connection is trusted."""
+    if not why(end, peer, terms):
+        return ""
+    return SIGNED if end.link.sign else BETTER if end.trusted else ""
 
 
 def judge(end: LinkEnd, peer: Peer, terms: Properties) -> None:
@@ -71,8 +79,11 @@ def imports(end: LinkEnd) -> LinkImports:
 
 def exports(end: LinkEnd, link: ScopeLink, here: str) -> LinkExports:
     """What puts what leaves into its form."""
-    kind = UntrustedExports if end.untrusted else LinkExports
-    exported = () if end.untrusted else end.link.export
+    kind, exported = LinkExports, end.link.export
+    if end.untrusted:
+        kind, exported = UntrustedExports, ()
+    elif end.link.sign and end.links.signatures.own is not None:
+        kind = SigningExports
     return kind(link, lambda: end.scope.gate, here, end.links.owners, end.control, exported)
 
 
@@ -87,6 +98,9 @@ class UntrustedExports(LinkExports):
     """What leaves over one such connection."""
 
     proofs = False
+
+    def _attested(self, message: Message) -> None:
+        return None  # whose it is is not told
 
     def _static(self, message: Message) -> Static:
         context = self._gate().attributes.context(message)

@@ -21,8 +21,9 @@ from tidegate.session.session import NEVER, Session
 from tidegate.wire.envelope import MAX_BUNDLE
 
 BUNDLED_BYTES: Final = 64 * 1024  # that are gathered at most
-PACE: Final = 0.001  # seconds from one writing to the next while there is much
+PACE: Final = 0.001  # seconds from one writing to the next while there is much: so long a message waits at most
 BUSY: Final = 8  # messages that are much
+LATELY: Final = 0.005  # seconds in which they leave; see `docs/design/hot-path.md`
 LONGEST_BUNDLED: Final = 16 * 1024  # bytes of a payload; a longer one leaves by itself
 ROOM_FOR_BUNDLES: Final = 256 * 1024  # bytes: whoever takes no packet of that size is sent none
 
@@ -43,15 +44,20 @@ class Exporter(Protocol):
         """The frame of some of them."""
         ...
 
+    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+        """The frame of messages that came from another node, as `reencoding.relay` has them; empty if they cannot go on
+        as they came. ValueError as `head`."""
+        ...
+
 
 class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
     __slots__ = (
         "_bundles",
-        "_busy",
         "_free",
         "_put_at",
+        "_recent",
         "_waiting",
         "bundling",
         "deferring",
@@ -73,7 +79,7 @@ class LinkSession(Session):
         """QoS 0 messages of this turn, by what they agree in: how they begin, and then the payload of each."""
         self._free = 0  # bytes that may still be gathered; below 0, they leave
         self._put_at = float("-inf")  # when some left last,
-        self._busy = False  # and whether they were many
+        self._recent = 0.0  # and how many did lately, those of long ago counting less
         self._waiting = False  # some wait for a moment
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
@@ -155,9 +161,9 @@ class LinkSession(Session):
             self.gathered()
 
     def _turn_ends(self) -> None:
-        """What was gathered leaves; or a moment later, if many have left just now: to write to the other node, and to
+        """What was gathered leaves; or a moment later, if many have left lately: to write to the other node, and to
         be read there, costs as much as dozens of messages."""
-        if self._busy and self.site.now < self._put_at + PACE and not self._waiting:
+        if self._recent >= BUSY and self.site.now < self._put_at + PACE and not self._waiting:
             self._waiting = True
             self.site.unfinished.append(self._moment_later)
         elif not self._waiting:
@@ -172,8 +178,10 @@ class LinkSession(Session):
         if not self._bundles:
             return
         bundles, self._bundles, self._free = self._bundles, {}, BUNDLED_BYTES if self.bundling else 0
-        self._put_at = self.site.now
-        self._busy = self.bundling and sum(map(len, bundles.values())) >= BUSY + len(bundles)
+        now, count = self.site.now, sum(map(len, bundles.values())) - len(bundles)
+        if self.bundling:
+            self._recent = self._recent * max(0.0, 1 - (now - self._put_at) / LATELY) + count
+        self._put_at = now
         for bundle in bundles.values():
             head, payloads = bundle[0], bundle[1:]
             if len(payloads) == 1:  # hot: of many publishers
@@ -190,6 +198,24 @@ class LinkSession(Session):
         else:
             self.site.counters.frames_sent += count - 1
             super()._append(frame)
+
+    def relayed(self, name: bytes, message: Message, body: bytes, count: int) -> bytes:
+        """The frame in which messages from another node go on as they came; empty if they do not."""
+        if count > 1 and not self.bundling:
+            return b""
+        try:
+            frame = self.exporter.relayed(name, message, body)
+        except ValueError:  # too much stands beside it
+            return b""
+        return b"" if self.maximum and len(frame) > self.maximum else frame
+
+    def relay(self, frame: bytes, count: int) -> None:
+        """Sends it. Nothing that was gathered is of the same publisher."""
+        if self.shut:
+            self.site.counters.dropped += count if self.connection is not None else 0
+            return
+        self.site.counters.frames_sent += count - 1
+        super()._append(frame)
 
     def _append(self, frame: bytes) -> None:
         if self._bundles:

@@ -58,6 +58,7 @@ __all__ = [
     "authenticated",
     "bundle",
     "bundled_at",
+    "bundled_lengths",
     "decode_static",
     "dynamic_at",
     "encode_static",
@@ -65,10 +66,12 @@ __all__ = [
     "is_bundle",
     "open",
     "open_property",
+    "origin_half",
     "plain",
     "plain_at",
     "prefix",
     "relayed",
+    "relayed_at",
     "seal",
     "signed_bytes",
     "single",
@@ -141,7 +144,7 @@ class Envelope:
     retain: bool
     proof: bytes | None = None
     signature: bytes | None = None
-    """Ed25519, by the origin, of `signed_bytes`."""
+    """Of `signed_bytes`, by the origin: Ed25519, or ECDSA on P-256."""
 
 
 def static_cache(most: int) -> Bounded[bytes, Static]:
@@ -259,21 +262,38 @@ def dynamic_at(data: bytes, start: int) -> tuple[bytes, int, int, float] | None:
     return origin, number, output, micros / _MICRO
 
 
-def bundled_at(data: bytes, edge: int, stop: int) -> list[bytes]:
-    """The payloads of a bundle whose static part ends at `edge`, and which itself ends at `stop`."""
+def bundled_lengths(data: bytes, edge: int, stop: int) -> tuple[int, ...]:
+    """How long the payloads of a bundle are whose static part ends at `edge`, and which itself ends at `stop`; they
+    stand at its end."""
+    # hot: once per bundle that comes over a link
     flags, _, first, output, micros, count = _DYNAMIC.unpack_from(data, edge)
     at = edge + _DYNAMIC_SIZE + 2 * count
     if not 0 < count <= MAX_BUNDLE or at > stop:
         raise MalformedPacket(f"an envelope of {count} messages; 1 to {MAX_BUNDLE} are allowed")
     if flags != BUNDLED or output or (first + count) >> 63 or micros >= _MOST_MICROS:
         raise MalformedPacket("an envelope of several messages with wrong flags, id or time")
-    payloads = []
-    for length in unpack_from(f">{count}H", data, edge + _DYNAMIC_SIZE):
-        payloads.append(data[at : at + length])
-        at += length
-    if at != stop:
+    lengths = unpack_from(f">{count}H", data, edge + _DYNAMIC_SIZE)
+    if at + sum(lengths) != stop:
         raise MalformedPacket("an envelope of several messages that are shorter or longer than it says")
-    return payloads
+    return lengths
+
+
+def bundled_at(data: bytes, edge: int, stop: int) -> Iterator[bytes]:
+    """The payloads of such a bundle."""
+    lengths = bundled_lengths(data, edge, stop)
+    at = stop - sum(lengths)
+    for length in lengths:
+        yield data[at : at + length]
+        at += length
+
+
+def relayed_at(data: bytes, edge: int, origin: bytes, latest: float) -> bool:
+    """Whether the dynamic part at `edge`, of one message or a bundle, can go on to another node as it is: it says
+    nothing but the id, which is of `origin`, and a time of publication that is not after `latest`."""
+    flags, of, number, output, micros, rest = _DYNAMIC.unpack_from(data, edge)
+    return (
+        of == origin and not (rest and flags != BUNDLED) and not (number | output) >> 63 and micros <= latest * _MICRO
+    )
 
 
 def is_bundle(data: bytes) -> bool:
@@ -412,13 +432,15 @@ def _read_proof(data: bytes, at: int) -> tuple[bytes, int]:
 # -- signing -----------------------------------------------------------------------------------------------------------
 
 
-def signed_bytes(envelope: Envelope, payload: bytes) -> bytes:
-    """What the origin signs: all that no node after it may change, and the digest of the payload."""
+def signed_bytes(envelope: Envelope, payload: bytes, properties: bytes = b"") -> bytes:
+    """What the origin signs: all that no node after it may change, and digests of the payload and of the properties
+    that stay."""
     half = origin_half(encode_static(envelope.static))
     id, proof = envelope.id, envelope.proof or b""
     fixed = _SIGNED.pack(id.origin, id.number, id.output, _micros(envelope.published), envelope.qos, envelope.retain)
     sizes = _LENGTH.pack(len(half)), _LENGTH.pack(len(proof))
-    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, sha256(payload).digest()))
+    digests = sha256(payload).digest(), sha256(properties).digest()
+    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, *digests))
 
 
 # -- as a user property ------------------------------------------------------------------------------------------------
