@@ -92,6 +92,7 @@ CASES: list[Case] = [
     ("me_deliveries", {"user": "bob", "identity": ""}, "user"),
     ("me_history", {"user": "bob", "identity": ""}, "user"),
     ("me_export", {"user": "bob", "identity": ""}, "user"),
+    ("me_notices", {"user": "bob", "identity": ""}, "user"),
     ("key_list", {}, LOOKING),
     ("key_rotate", {"by": "x"}, "admin"),
     ("key_revoke", {"id": "x", "by": "x"}, "admin"),
@@ -142,7 +143,7 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
 
 
 def test_every_command_is_in_the_table() -> None:
-    assert {command for command, _, _ in CASES} | {"audit"} == set(PERMITTED)
+    assert {command for command, _, _ in CASES} | {"audit", "me_notices_follow"} == set(PERMITTED)
 
 
 async def test_every_command_and_every_role(asked: Asked) -> None:

@@ -134,7 +134,7 @@ async def test_events_and_coming_back(tmp_path: Path) -> None:
 
 
 async def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.api.audit.BEAT", 0.05)
+    monkeypatch.setattr("tidegate.api.event_streams.BEAT", 0.05)
     async with served(tmp_path) as api, Events(api) as events:
         await until(lambda: bool(api.node.sink._heard))
         del api.node.tokens["auditor"]

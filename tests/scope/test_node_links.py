@@ -23,7 +23,7 @@ from tidegate.policy.scopes import Overflow, ScopeGraph, TopicMapping
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
-from tidegate.scope.link_control import ROOM
+from tidegate.scope.preference_changes import ROOM
 from tidegate.session import Limits, Message, Site, Volatile
 from tidegate.session.journal import Unwritten
 from tidegate.wire import V5, V311, Properties, Puback, Publish, Pubrel, encode

@@ -27,7 +27,8 @@ from tidegate import wire
 from tidegate.cli import certificates
 from tidegate.keys.signing import Signer
 from tidegate.policy.preference_sets import UNNUMBERED, PreferenceSet, sign
-from tidegate.scope.link_control import PREFERENCES, PREFIX, RETAINED
+from tidegate.scope.link_control import PREFIX, RETAINED
+from tidegate.scope.preference_changes import TOPIC as PREFERENCES
 from tidegate.scope.vocabulary import KNOWN
 from tidegate.wire import Properties, Reason, cbor
 from tidegate.wire.envelope import Static, encode_static, seal

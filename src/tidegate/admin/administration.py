@@ -86,7 +86,9 @@ class AdministeredNode(Protocol):
     async def examine(self, config: Config) -> Authentication:
         """ConfigError if it cannot be put in force now."""
 
-    async def enforce(self, config: Config, authentication: Authentication, *, what: str, action: str) -> str:
+    async def enforce(
+        self, config: Config, authentication: Authentication, *, what: str, action: str, by: str = "file"
+    ) -> str:
         """From now on it counts; the version of its rules."""
 
 
@@ -318,7 +320,7 @@ class Administration:
         what = f"change {sequence} by {by}" + (f": {why}" if why else "")
         try:
             version = await self._host.enforce(
-                drafted.config, drafted.authentication, what=what, action="administration"
+                drafted.config, drafted.authentication, what=what, action="administration", by=by
             )
         except TidegateError as error:
             away = isinstance(error, StoreError)
@@ -392,7 +394,8 @@ class Administration:
             config = await self._host.run_change(lambda: self._host.build_config(state.pieces()))
             authentication = await self._host.examine(config)
             what = f"change {state.sequence} of the registry"
-            await self._host.enforce(config, authentication, what=what, action="administration")
+            by = ", ".join(dict.fromkeys(each.by for each in entries if (each.kind, each.id) != FENCE)) or "registry"
+            await self._host.enforce(config, authentication, what=what, action="administration", by=by)
         except StoreError as error:  # the registry went away in between: the follower says so and tries again
             self.trouble = str(error)
             raise

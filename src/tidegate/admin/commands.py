@@ -13,7 +13,8 @@ from tidegate.admin.administration import AdministeredNode, Administration
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.live.view import LiveView, ViewedNode
-from tidegate.admin.me.own_data import OwnData, OwnersNode
+from tidegate.admin.me.own_data import OwnData
+from tidegate.admin.me.people import OwnersNode
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
@@ -65,6 +66,8 @@ def admin_commands(
             typed(control.CheckToken, lambda each: checked(each.token)),
             typed(control.SignIn, sign_ins.sign_in),
             typed(control.SignOut, sign_ins.sign_out),
+            typed(control.OpenIdBegin, sign_ins.openid_begin),
+            typed(control.OpenIdFinish, sign_ins.openid_finish),
             typed(control.RegisterSource, lambda each: _there(ingest.sources).register(each)),
             typed(control.RemoveSource, lambda each: _there(ingest.sources).remove(each)),
             typed(control.OpenSealed, ingest.open),

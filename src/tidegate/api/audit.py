@@ -27,8 +27,8 @@ from fastapi import APIRouter, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from tidegate.api.callers import Callers
 from tidegate.api.channel import Channel
+from tidegate.api.event_streams import EVENTS, beating, check_streams
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer, caller, channel
 from tidegate.api.schemas import Rows, problems
@@ -44,9 +44,6 @@ READERS: Final = 2  # pages made at a time: each takes a thread and a core
 WINDOW: Final = 20_000  # rows looked at at a time
 FRESH: Final = 1.0  # seconds: how often the node is asked to write down what it has only counted
 REMEMBERED: Final = 10_000  # rows that a node has in memory
-EVENTS: Final = "text/event-stream"
-BEAT: Final = 5.0  # seconds between two comments that keep the connection open, and between two checks of the token
-FOLLOWED: Final = 4  # streams for one token
 _ID: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)/(\d{1,9})")
 _CURSOR: Final = re.compile(r"j(\d{1,18})|m(\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)\.(\d{1,9})n")
 _TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
@@ -188,14 +185,7 @@ async def _event_stream(request: Request, query: AuditQuery, following: Counter[
     """Rows that match a query, from now on. A request that is wrong gets a Problem before the stream begins."""
     at, number = _resumed(request)
     token = caller(request).token
-    if following[token] >= FOLLOWED:
-        raise Problem(
-            Kind.TOO_MANY,
-            f"this token listens {FOLLOWED} times already",
-            "close a stream first",
-            headers={"Retry-After": "10"},
-        )
-    channel(request).check_streams()
+    check_streams(request, following[token])
     following[token] += 1
 
     async def events() -> AsyncIterator[ServerSentEvent]:
@@ -220,36 +210,13 @@ async def _event_stream(request: Request, query: AuditQuery, following: Counter[
 
 
 async def _rows(request: Request, query: AuditQuery, at: float | None) -> AsyncGenerator[AuditRow | None, None]:
-    """Rows as they come; None every `BEAT` seconds, once the token was checked again."""
-    callers: Callers = request.app.state.callers
-    stopping: asyncio.Event = request.app.state.stopping
+    """Rows as they come; None every `BEAT` seconds."""
     arguments: dict[str, Any] = {**query.arguments(), **({"limit": 0} if at is None else {"since": at})}
     pieces = channel(request).follow("audit", follow=True, **arguments)
-    stop = asyncio.ensure_future(stopping.wait())
-    piece: asyncio.Future[Any] | None = None
-    checked = time.monotonic()
-    try:
-        while not stop.done():
-            if piece is None:
-                piece = asyncio.ensure_future(anext(pieces, None))
-            left = max(0.0, checked + BEAT - time.monotonic())
-            await asyncio.wait((piece, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if time.monotonic() - checked >= BEAT:
-                await callers.caller(request, fresh=True)
-                checked = time.monotonic()
-                yield None
-            if piece.done():
-                rows, piece = piece.result(), None
-                if rows is None:
-                    return
-                for row in rows:
-                    yield AuditRow(*row)
-    finally:
-        stop.cancel()
-        if piece is not None:
-            piece.cancel()
-            await asyncio.wait((piece,))
-        await pieces.aclose()
+    async with aclosing(beating(request, pieces)) as items:
+        async for rows in items:
+            for row in (None,) if rows is None else rows:
+                yield None if row is None else AuditRow(*row)
 
 
 def _resumed(request: Request) -> tuple[float | None, int]:

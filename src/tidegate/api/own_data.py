@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
+import orjson
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from tidegate.admin.me.commands import MOST, ExportOwn, GetOwnHistory, ListDeliveries, ListReaders
+from tidegate.admin.me.commands import (
+    MOST,
+    ExportOwn,
+    FollowNotices,
+    GetOwnHistory,
+    ListDeliveries,
+    ListNotices,
+    ListReaders,
+)
 from tidegate.api.audit import Moment, seconds
 from tidegate.api.documents import iso
+from tidegate.api.event_streams import EVENTS, beating, check_streams
+from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer, caller, channel, user
 from tidegate.api.schemas import LONG, problems, returns
 
@@ -73,6 +88,47 @@ class OwnHistory(BaseModel):
     items: list[OwnVersion]
 
 
+class Change(BaseModel):
+    kind: str = Field(description="`policy`, `preference`, `view`, `user` and so on; `setting`: a part of the file.")
+    name: str | None = Field(description="Null: a name that is not told.")
+    how: str = Field(description="`added`, `changed`, `removed` or `expired`.")
+
+
+class NewReader(BaseModel):
+    """Somebody who can read more than before."""
+
+    user: str | None
+    client: str | None
+    anonymous: bool = Field(description="Whoever has no name.")
+    could: str = Field(description="Before: `no`, `if` or `yes`.")
+    can: str
+    when: str | None
+    parts: list[str] | None
+
+
+class NewReaders(BaseModel):
+    filter: str = Field(description="The topics.")
+    device: str | None = Field(description="As published by this device of yours.")
+    count: int
+    roles: dict[str, int] | None = Field(description="Where names are not told: how many have which role.")
+    readers: list[NewReader] = Field(description="The first of them.")
+
+
+class Notice(BaseModel):
+    """Somebody new could read what is yours."""
+
+    id: int
+    at: str
+    by: list[str] = Field(description="Who changed it; `clock`: something expired.")
+    changes: list[Change]
+    topics: list[NewReaders]
+
+
+class Notices(BaseModel):
+    complete: bool = Field(description="Whether every change until now has been looked at.")
+    items: list[Notice]
+
+
 router = APIRouter(route_class=Route, tags=["own data"])
 
 
@@ -115,6 +171,47 @@ async def deliveries(
 async def history(request: Request, limit: Limit = 100) -> Response:
     """The newest change first, also of those that were deleted."""
     return answer(_dated(await channel(request).ask(GetOwnHistory(limit=limit, **_own(request)))))
+
+
+@router.get(
+    "/me/notices",
+    summary="Show when somebody new could read what is yours",
+    description=f"The newest first. With `Accept: {EVENTS}`: each notice an event, from now on, or from the one in "
+    "`Last-Event-ID` on.",
+    responses={200: {"model": Notices, "content": {EVENTS: {"schema": {"type": "string"}}}}, **problems(404)},
+)
+async def notices(request: Request, limit: Limit = 100) -> Response:
+    if EVENTS in request.headers.get("accept", ""):
+        return _followed(request)
+    return answer(_dated(await channel(request).ask(ListNotices(limit=limit, **_own(request)))))
+
+
+def _followed(request: Request) -> EventSourceResponse:
+    after = request.headers.get("last-event-id", "")
+    if after and not (after.isdecimal() and len(after) < 16):
+        raise Problem(Kind.MALFORMED, "Last-Event-ID is not the id of a notice", "send it unchanged, or leave it out")
+    following: Counter[str] = request.app.state.journal.following
+    token = caller(request).token
+    check_streams(request, following[token])
+    following[token] += 1
+    command = FollowNotices(since=int(after) if after else None, **_own(request))
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        try:
+            yield ServerSentEvent(comment="notices of yours")
+            pieces = channel(request).follow(command.COMMAND, **command.arguments())
+            async with aclosing(beating(request, pieces)) as items:
+                async for news in items:
+                    if news is None:
+                        yield ServerSentEvent(comment="alive")
+                    for each in news or ():
+                        yield ServerSentEvent(orjson.dumps(_dated(each)).decode(), id=str(each["id"]))
+        except Problem:
+            return  # a client that reconnects gets the problem as its answer
+        finally:
+            following[token] -= 1
+
+    return EventSourceResponse(events(), sep="\n", ping=0)  # `beating` says when to send a sign of life
 
 
 @router.get(

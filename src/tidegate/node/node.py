@@ -7,13 +7,10 @@ Nothing listens before everything that decides is ready. On SIGTERM nothing is a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +23,8 @@ from tidegate.admin.identities import ROOM as IDENTITIES
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.ingest_journal import Recorder
+from tidegate.admin.me.notices import ROOM as NOTICES
+from tidegate.admin.me.notices import Notices
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
@@ -33,12 +32,13 @@ from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.identity_providers import IdentityProviders
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
 from tidegate.authentication.presented_capabilities import Register
 from tidegate.config import Config, OverlayDocument, read_source
-from tidegate.config.load import exposed_files, free_configs
+from tidegate.config.load import exposed_files
 from tidegate.config.references import mention
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.keyservice.topic_keys import ROOM as KEYS
@@ -59,6 +59,7 @@ from tidegate.node.preference_signatures import PreferenceSignatures
 from tidegate.node.readiness import Readiness
 from tidegate.node.revocation import ReadRevocation, RevocationWatch, read_revocation
 from tidegate.node.statistics import Publisher, StatusCommands, bounds, numbers
+from tidegate.node.threads import Threads
 from tidegate.node.turns import Turns
 from tidegate.node.versions import Versions
 from tidegate.policy.capability import Accepts
@@ -93,6 +94,7 @@ class Node:
             attempts=config.authentication.attempts,
             address_attempts=config.authentication.address_attempts,
         )
+        self.providers = IdentityProviders(config)
         self.on_stop: Callable[[], None] = lambda: None
         self.store: SqliteStore | None = None
         self.site: Site
@@ -118,9 +120,9 @@ class Node:
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
         self.signatures: PreferenceSignatures
+        self.notices: Notices
         self.changing = asyncio.Lock()
-        self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
-        self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
+        self._threads = Threads(loop)
         self._file_watch = None if path is None else FileWatch(path)  # of the file that `config` was read from
         self._issuer_keys = jwks.IssuerKeys()
         self._revocations = RevocationWatch(self)
@@ -153,8 +155,7 @@ class Node:
             first = next(iter(config.scopes))
             opening = partial(store.open, first=first, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
-            sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
-            records = snapshot.records
+            sessions, retained, notes, records = snapshot.sessions, snapshot.retained, snapshot.notes, snapshot.records
             origin = Origin(snapshot.node, secrets.randbits(48))  # a restored backup must not repeat ids
         self.site = site = Site(
             store=store,
@@ -208,6 +209,7 @@ class Node:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
         self.signatures = PreferenceSignatures(self, records)
+        self.notices = Notices(self, records.get(NOTICES, {}))
         await self.signatures.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
@@ -250,6 +252,7 @@ class Node:
             self._tasks.append(self.loop.create_task(self._statistics(config.sys.interval)))
         if config.reload == "watch" and self._file_watch is not None:
             self._tasks.append(self.loop.create_task(self._file_watch.run(self._reload_guarded)))
+        self.notices.start()
         if self.administration is not None:
             self.administration.follow()
         if self.http is not None:
@@ -296,9 +299,7 @@ class Node:
             "audit": self.audit.stream,
             "audit_written": self.audit.written,
             "capability_revoke": self.revoke,
-            "monitor_list": monitors.list,
-            "monitor_state": monitors.state,
-            "monitor_reset": monitors.reset,
+            **monitors.commands(),
             **admin_commands(self, self.administration, self.ingest, self.control.sign_ins),
             **self.keys.commands(),
             **Pipeline(self).commands(),
@@ -460,11 +461,11 @@ class Node:
 
     async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread for what takes long."""
-        return await self.loop.run_in_executor(self._change_thread, do)
+        return await self._threads.change(do)
 
     async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look: no change waits for them."""
-        return await self.loop.run_in_executor(self._query_thread, do)
+        return await self._threads.query(do)
 
     def mention(self, name: str) -> str | None:
         said = mention(self.config, name) or self.realm.publishers.mention(name)
@@ -504,7 +505,9 @@ class Node:
         """Whether only documents have changed: certificates and keys that it names are not read again then."""
         return config.source is not None and config.source.alone is self.source
 
-    async def enforce(self, config: Config, authentication: Authentication, *, what: str, action: str) -> str:
+    async def enforce(
+        self, config: Config, authentication: Authentication, *, what: str, action: str, by: str = "file"
+    ) -> str:
         """From now on it counts; the version of its rules. ConfigError or StoreError, and nothing has changed."""
         await self.audit.prepare(config)
         await self._prepare_recording(config)
@@ -516,7 +519,7 @@ class Node:
         abroad = await self.signatures.prepare(config)
         if not self._same_file(config):
             self.listeners.change(config)
-        before, self.config = [self.config], config
+        before, self.config = self.config, config
         self.source = None if config.source is None else config.source.alone
         self.site.open()
         news = self.identities.adopt(taken)
@@ -524,11 +527,12 @@ class Node:
             self.keys.rotate()
         if isinstance(read := authentication.revocation, ReadRevocation) and read is not self.authentication.revocation:
             self._revocations.loaded(read)
+        self.providers.change(config)
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = session_limits(config)
         configure_logs(config.log.format, config.log.level)
         rules = self.versions.next(config.built.rules)
-        self.keys.change(before[0], config, [each.key for each in news if each.retired is not None])
+        self.keys.change(before, config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
         self.guards.change()
@@ -543,7 +547,7 @@ class Node:
         await self.audit.settle()
         if self.http is not None:
             self.http.change(config)
-        self.loop.run_in_executor(self._change_thread, free_configs, before)
+        self.notices.changed(before, by)
         return rules.version
 
     # -- stopping ----------------------------------------------------------------------------------------------
@@ -565,6 +569,8 @@ class Node:
         if http is not None:
             await http
         await self.control.close()
+        if hasattr(self, "notices"):
+            await self.notices.close()
         await self.keys.close()
         if self.administration is not None:
             await self.administration.close()
@@ -572,9 +578,8 @@ class Node:
             self.audit.close()
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
-        self.passwords.close()
-        for executor in (self._change_thread, self._query_thread):
-            executor.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.passwords, self.providers, self._threads):
+            threads.close()
         log.info("stopped", node=self.config.node.name)
 
     async def _drain(self) -> None:
@@ -591,9 +596,3 @@ class Node:
             shell.abort()
         await self.guards.close()
         await leaving
-
-
-def _give_way() -> None:
-    """A thread that reads files leaves the processor to the loop, also while that is in the kernel."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)

@@ -253,7 +253,7 @@ class CertificateRequests:
 
     def _reply(self, end: LinkEnd, id: bytes, said: Vouched, stack: tuple[str, ...]) -> None:
         if said.owner is not None:
-            end.control.tell_owner((said.domain, said.owner[0]), said.owner[1])
+            end.control.preferences.tell_owner((said.domain, said.owner[0]), said.owner[1])
         end.control.tell(REPLY, CertificateReply(id=id, vouched=said, stack=stack).encode())
 
     # -- withdrawn -------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """What two nodes tell each other over a link beside messages, on topics that are never routed.
 
-- An owner's preferences, as a signed set: before the first message of that owner on a connection, and when they change.
-  They are control packets, so nothing overtakes them, and a new connection begins anew: with all owners whose messages
-  the other node has been given, who may have changed theirs while there was no connection. The store knows them.
+- An owner's preferences: see `preference_changes`.
+- The certificates of nodes that have signed messages: see `link_signatures`.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
 - Rules of publishers, who knows a certificate, which nodes are in a group: see `spreading_rules`,
@@ -17,69 +16,33 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
-from tidegate.errors import MalformedPacket, ProtocolError
-from tidegate.policy.home_preferences import TravellingPreferences
-from tidegate.policy.preference_sets import UNNUMBERED, Key, Offer, PreferenceSet, Verify, owner_id, read
-from tidegate.scope import vocabulary
+from tidegate.errors import ProtocolError
+from tidegate.scope import preference_changes, vocabulary
 from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
+from tidegate.scope.link_signatures import SIGNER
 from tidegate.scope.neighbourhood import STATE
+from tidegate.scope.preference_changes import PreferenceChanges
 from tidegate.scope.seen_ids import Id
 from tidegate.scope.spreading_rules import RULES
 from tidegate.scope.spreading_subscriptions import WANTED
 from tidegate.scope.vocabulary import KNOWN
-from tidegate.session import Context, Message
+from tidegate.session import Message
 from tidegate.topics import matches
 from tidegate.wire import V5, Publish, encode
 
 if TYPE_CHECKING:
-    from tidegate.scope.foreign_preferences import ForeignOwners
     from tidegate.scope.node_links import LinkEnd, NodeLinks
 
 PREFIX: Final = "$tidegate/link/"
-PREFERENCES: Final = f"{PREFIX}preferences"
 RETAINED: Final = f"{PREFIX}retained"
 DEFAULT: Final = f"{PREFIX}default"
-TOLD: Final = 100_000  # owners of whom it is known that the other node has messages
-ROOM: Final = "told"
-"""In the store: link, domain and owner as JSON."""
 REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
 _ENTRY: Final = 100  # bytes of a topic beside its text
 ROOM_BESIDE: Final = 100  # bytes of a control packet beside what it says
 PASSED_OVER: Final = 100_000
 """Retained messages that are remembered until the end mark, because they may be here under another name."""
-PIECE: Final = 200  # retained messages, or owners, looked at in one go
-
-
-class OwnerSets:
-    """The preferences that go to other nodes, and those that come from there."""
-
-    def __init__(self, foreign: ForeignOwners) -> None:
-        self.foreign = foreign
-        self.travelling: TravellingPreferences | None = None
-        """Of the owners of this domain; None: this node has no identity to sign them with."""
-        self.verify: Verify = lambda signer, signed, signature: None
-        """For which domain a signer speaks."""
-
-    def number(self, context: Context, here: str) -> tuple[Key, int] | None:
-        """The owner of a message and the number of the set that it travels with; None: nobody owns it."""
-        subject = context.subject
-        if subject.user is None:
-            return None
-        if context.foreign is not None:
-            return (subject.domain, context.foreign[0]), context.foreign[1]
-        numbered = None if self.travelling is None or subject.domain != here else self.travelling.of(subject)
-        if numbered is None:  # nobody can say what its owner wants: nobody elsewhere receives it
-            return (subject.domain, owner_id(subject.user, subject.identity)), UNNUMBERED
-        return (subject.domain, numbered[0]), numbered[1]
-
-    def set(self, key: Key, here: str) -> PreferenceSet | None:
-        """The newest set of an owner that this node has, signed."""
-        if key[0] == here and self.travelling is not None and (own := self.travelling.signed(key[1])) is not None:
-            return own
-        return self.foreign.get(key)
+PIECE: Final = 200  # retained messages looked at in one go
 
 
 class LinkControl:
@@ -89,8 +52,8 @@ class LinkControl:
         self.end = end
         self.links = links
         self.questions = LinkQuestions(end)
-        self._told: dict[Key, int] = {}  # on this connection
-        self._given: dict[Key, None] = {}  # owners of whom the other node may have messages
+        self.preferences = PreferenceChanges(end, links)
+        self._signers: dict[bytes, bytes] = {}  # certificates of nodes that sign, by their digests, that it has to know
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
         self._repeated_bytes = 0
         self._passed_over: set[Id] = (
@@ -104,78 +67,36 @@ class LinkControl:
     def opened(self) -> None:
         """There is a new connection."""
         self.questions.ended()
-        self._told.clear()
+        self.preferences.opened()
         self._repeated, self._repeated_bytes = set(), 0
         self._passed_over, self._missing = set(), False
         self._introduced = False
 
-    def tell_owner(self, key: Key, number: int) -> None:
-        """A message of that owner is about to leave with this number."""
-        if number == UNNUMBERED or self.end.session.connection is None:
-            return
-        if key not in self._given:
-            if len(self._given) >= TOLD:
-                self._forget(next(iter(self._given)))
-            self._given[key] = None
-            self.end.site.store.keep(ROOM, self._name(key), b"", urgent=False)
-        if self._told.get(key, -1) < number:  # also without a number: newer ones than it left with may be known
-            self.renumbered(key)
+    def tell_signer(self, digest: bytes, certificate: bytes) -> None:
+        """A message is about to leave that the holder of a certificate has signed."""
+        if digest not in self._signers:
+            self._signers[digest] = certificate
+            self.send(SIGNER, certificate)
 
-    def renumbered(self, key: Key) -> None:
-        """An owner's preferences may have changed: whoever has been given messages of that owner is told."""
-        if key not in self._given or self.end.session.connection is None:
-            return
-        try:
-            found = self.links.owners.set(key, self.end.scope.gate.rules.domain)
-        except MalformedPacket:  # too large to travel: unknown there, so nobody receives the next message
-            return
-        if found is not None and self._told.get(key, -1) < found.number:
-            self._told[key] = found.number
-            self._send(PREFERENCES, found.encode())
-
-    def tell_again(self) -> None:
-        """There is a new connection, or owners may have said something new: all of them are looked at."""
-        if self._given and self.end.session.connection is not None:
-            self.end.site.unfinished.append(self._told_again().__next__)
-
-    def _told_again(self) -> Iterator[bool]:
-        for number, key in enumerate(tuple(self._given), 1):
-            self.renumbered(key)
-            if number % PIECE == 0:
-                yield True
-        yield False
-
-    def restore(self, owners: Iterable[Key]) -> None:
-        """What the store kept."""
-        self._given |= dict.fromkeys(owners)
-
-    def ended(self) -> None:
-        """The link is gone."""
-        for key in tuple(self._given):
-            self._forget(key)
-
-    def _forget(self, key: Key) -> None:
-        del self._given[key]
-        self._told.pop(key, None)
-        self.end.site.store.keep(ROOM, self._name(key), None)
-
-    def _name(self, key: Key) -> str:
-        return orjson.dumps((self.end.link.name, *key)).decode()
+    def tell_signers(self) -> None:
+        """There is a new connection: before anything else."""
+        for certificate in self._signers.values():
+            self.send(SIGNER, certificate)
 
     def retained_sent(self) -> bool:
         """All retained messages have been handed to the session; True while some of them wait."""
         session = self.end.session
         if session.connection is not None and session.queued:
             return True
-        self._send(RETAINED, b"")
+        self.send(RETAINED, b"")
         return False
 
     def tell(self, topic: str, data: bytes) -> None:
         """Something that the other node may hear or not: what is too large for it is not sent."""
         if not self.end.session.maximum or len(data) + ROOM_BESIDE <= self.end.session.maximum:
-            self._send(topic, data)
+            self.send(topic, data)
 
-    def _send(self, topic: str, payload: bytes) -> None:
+    def send(self, topic: str, payload: bytes) -> None:
         session = self.end.session
         if session.connection is not None and self.end.link.broker is None:  # a foreign broker would publish it
             session.send(encode(Publish(topic=topic, payload=payload, qos=0), V5))
@@ -184,8 +105,8 @@ class LinkControl:
 
     def take(self, topic: str, payload: bytes) -> None:
         """The other node says something on one of these topics."""
-        if topic == PREFERENCES:
-            self._take_set(payload)
+        if topic == preference_changes.TOPIC:
+            self.preferences.take(payload)
         elif topic == RETAINED:
             repeated, self._repeated = self._repeated, None
             if repeated is not None:
@@ -194,6 +115,8 @@ class LinkControl:
             self.links.spreading.take(self.end, payload)
         elif topic == WANTED:
             self.links.subscriptions.take(self.end, payload)
+        elif topic == SIGNER:
+            self.links.signatures.take(self.end, payload)
         elif topic == STATE:
             self.links.neighbourhood.take(self.end, payload)
         elif topic in CERTIFICATES:
@@ -212,18 +135,6 @@ class LinkControl:
             self.end.told_of_default(payload)
         else:
             raise ProtocolError(f"nothing is known of `{topic[:100]}` on a link")
-
-    def _take_set(self, data: bytes) -> None:
-        try:
-            offered = read(data)
-        except MalformedPacket as error:
-            raise ProtocolError(f"a set of preferences that cannot be read: {error}") from error
-        owners = self.links.owners
-        offer = owners.foreign.take(offered, self.end.link.name, owners.verify)
-        if not offer.good:
-            self.end.refused(f"preferences of {offered.name[:100]}@{offered.domain[:100]}: {offer.value}")
-        elif offer is Offer.TAKEN:
-            self.links.renumbered(offered.key, self.end)
 
     @property
     def remembered(self) -> int:

@@ -19,7 +19,7 @@ import orjson
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, RuleSet, Step
 from tidegate.gate.scope_links import FORWARD
-from tidegate.policy.domains import Domains
+from tidegate.policy.domains import spoken_for
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
@@ -28,13 +28,16 @@ from tidegate.scope import vocabulary
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
-from tidegate.scope.exports import LinkExports
+from tidegate.scope.exports import LinkExports, SigningExports
 from tidegate.scope.imports import LinkImports
-from tidegate.scope.link_control import PREFIX, LinkControl, OwnerSets
-from tidegate.scope.link_control import ROOM as TOLD
+from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, GREETING, Greeting, Peer, takes_bundles
 from tidegate.scope.link_questions import Answerer
+from tidegate.scope.link_signatures import ROOM as SIGNERS
+from tidegate.scope.link_signatures import LinkSignatures
 from tidegate.scope.neighbourhood import Neighbourhood
+from tidegate.scope.preference_changes import ROOM as TOLD
+from tidegate.scope.preference_changes import OwnerSets
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
@@ -193,7 +196,8 @@ class LinkEnd:
         node = self.site.origin.node
         if link.out is not None:  # else nothing is sent
             here = f"{link.near}@{node}"
-            self.session.exporter = LinkExports(
+            exports = SigningExports if link.sign and self.links.signatures.own is not None else LinkExports
+            self.session.exporter = exports(
                 link.out, lambda: self.scope.gate, here, self.links.owners, self.control, link.export
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
@@ -374,7 +378,8 @@ class LinkEnd:
     def _resume(self, connection: Connection) -> None:
         session = self.session
         if session.connection is connection:
-            self.control.tell_again()
+            self.control.tell_signers()
+            self.control.preferences.tell_again()
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
             self.links.neighbourhood.opened(self)
@@ -421,7 +426,7 @@ class LinkEnd:
                 each.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
         self.scope.lifetime.end(session)
         self.plans.seen_ids.end()
-        self.control.ended()
+        self.control.preferences.ended()
         self.wanted_there.end()
 
 
@@ -443,6 +448,7 @@ class NodeLinks:
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
+        self.signatures = LinkSignatures(publishers.site, self)
         self.certificates = CertificateRequests(publishers.site, self)
         self.subscriptions = SpreadingSubscriptions(scopes, self)
         self.neighbourhood = Neighbourhood(publishers.site, self)
@@ -494,6 +500,7 @@ class NodeLinks:
         """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
+        self.signatures.restore(records.get(SIGNERS, {}).values())
         self._restore_wanted(records.get(WANTED_ROOM, {}))
         for name, filters in records.get(BRIDGED, {}).items():
             self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
@@ -507,13 +514,13 @@ class NodeLinks:
         self.owners.travelling, self.owners.verify = travelling, verify
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
-            end.control.tell_again()
+            end.control.preferences.tell_again()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""
         for end in self.ends.values():
             if end is not source:
-                end.control.renumbered(key)
+                end.control.preferences.renumbered(key)
 
     def joined(self, scope: str) -> frozenset[str]:
         """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""
@@ -549,7 +556,7 @@ class NodeLinks:
             link, domain, owner = orjson.loads(name)
             end = self.ends.get(link)
             if end is not None:
-                end.control.restore([(domain, owner)])
+                end.control.preferences.restore([(domain, owner)])
             else:  # the link is gone
                 next(iter(self._scopes.values())).site.store.keep(TOLD, name, None)
 
@@ -578,11 +585,6 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
-
-
-def spoken_for(name: str, domains: Domains) -> frozenset[str]:
-    """The domains whose people a node may speak of, by the name in its certificate."""
-    return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
 
 
 def refusal_text(packet: Connack) -> str:

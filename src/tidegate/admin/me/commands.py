@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from annotated_types import Ge, Le
 from pydantic import Strict
 
-from tidegate.net.control_command import ControlCommand, Seconds, Text, command
+from tidegate.net.control_command import ControlCommand, Counter, Seconds, Text, command
 
 MOST: Final = 1000
 """Entries of one answer."""
@@ -52,3 +52,21 @@ class ExportOwn(ControlCommand):
 
     user: Text
     identity: str
+
+
+@command("me_notices")
+class ListNotices(ControlCommand):
+    """What they were told when somebody new could read a topic of theirs, the newest first."""
+
+    user: Text
+    identity: str
+    limit: Limit = 100
+
+
+@command("me_notices_follow")
+class FollowNotices(ControlCommand):
+    """Notices as they come; with `since`, first those after that number."""
+
+    user: Text
+    identity: str
+    since: Counter | None = None

@@ -10,20 +10,18 @@ import asyncio
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from tidegate import topics
 from tidegate.admin import slices
-from tidegate.admin.administration import Administration
 from tidegate.admin.documents import history_entry, own_group, owns
-from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.live.rows import session_row, subscription_rows
 from tidegate.admin.me import commands as me
 from tidegate.admin.me.deliveries import Deliveries, Wanted
-from tidegate.audit.auditor import Auditor
+from tidegate.admin.me.people import OwnersNode, devices_of
 from tidegate.config import Config, Record
 from tidegate.config.me import Names
 from tidegate.errors import Problem
@@ -31,9 +29,8 @@ from tidegate.explain.readers import ReaderClass, Readers
 from tidegate.net.control_command import typed
 from tidegate.net.control_socket import Command
 from tidegate.policy.publisher_rules import ActiveRule
-from tidegate.scope import Realm, Scope
 from tidegate.scope.sessions import FIRST
-from tidegate.session import Site, Subject
+from tidegate.session import Subject
 
 NAMED: Final = 1000
 """Names told of one class of readers."""
@@ -42,23 +39,6 @@ KEPT: Final = 1000  # retained messages in an export
 BYTES: Final = 4 << 20  # and bytes of them
 SLICE: Final = 50  # sessions or messages looked at in a turn
 _SHOWN: Final = ("roles", "groups", "attributes", "public_key")
-
-T = TypeVar("T")
-
-
-class OwnersNode(Protocol):
-    """What is needed of a node."""
-
-    config: Config
-    scopes: dict[str, Scope]
-    realm: Realm
-    site: Site
-    audit: Auditor
-    identities: NodeIdentities
-    administration: Administration | None
-
-    async def run_query(self, do: Callable[[], T]) -> T:
-        """On the thread for those who only look."""
 
 
 class OwnData:
@@ -74,6 +54,8 @@ class OwnData:
                 typed(me.ListDeliveries, self.deliveries),
                 typed(me.GetOwnHistory, self.history),
                 typed(me.ExportOwn, self.export),
+                typed(me.ListNotices, self.notices),
+                typed(me.FollowNotices, self.follow_notices),
             )
         )
 
@@ -163,6 +145,16 @@ class OwnData:
         own = [each for each in shown if each["body"] is None or owns(each["body"], user, identity)]
         return sorted(own, key=lambda each: each["sequence"], reverse=True)[:limit]
 
+    # -- what they are told --------------------------------------------------------------------------------------------
+
+    async def notices(self, command: me.ListNotices) -> dict[str, Any]:
+        """When somebody new could read what is theirs, the newest first; what changed before they asked is in it."""
+        complete = await self._node.notices.settled()
+        return {"complete": complete, "items": self._node.notices.of(command.user, command.identity, command.limit)}
+
+    def follow_notices(self, command: me.FollowNotices) -> AsyncIterator[list[dict[str, Any]]]:
+        return self._node.notices.follow(command.user, command.identity, command.since)
+
     # -- everything ----------------------------------------------------------------------------------------------------
 
     async def export(self, command: me.ExportOwn) -> dict[str, Any]:
@@ -199,6 +191,7 @@ class OwnData:
             "sessions": await self._sessions(own),
             "retained": await self._retained(own),
             "deliveries": deliveries,
+            "notices": self._node.notices.of(user, identity, me.MOST),
         }
 
     async def _sessions(self, own: Mapping[str | None, str]) -> list[dict[str, Any]]:
@@ -244,11 +237,6 @@ class OwnData:
                 last = names[-1]
                 await asyncio.sleep(0)
         return {"complete": complete, "items": found}
-
-
-def devices_of(config: Config, user: str) -> list[str]:
-    """Users that are devices, sources or applications of somebody."""
-    return [name for name, each in config.directory.users.items() if each.owner == user]
 
 
 def _readers(

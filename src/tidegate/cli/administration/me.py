@@ -105,6 +105,38 @@ def history(api: ApiClient, limit: Limit = 100, json: Json = False) -> None:
 
 @app.command()
 @with_api
+def notices(api: ApiClient, limit: Limit = 100, json: Json = False) -> None:
+    """Show when somebody new could read what is yours, what changed, and by whom.
+
+    [dim]tidegate me notices[/dim]
+    """
+
+    def columns(row: Mapping[str, Any]) -> Mapping[str, object]:
+        changes = [" ".join(filter(None, (each["kind"], each["name"], each["how"]))) for each in row["changes"]]
+        return {
+            "at": output.moment(row["at"]),
+            "who can read now": [f"{each['filter']}: {_new_readers(each)}" for each in row["topics"]],
+            "changed": changes,
+            "by": row["by"],
+        }
+
+    found = api.get("/me/notices", limit=limit)
+    output.listing(found["items"], columns, none="Nobody new could read what is yours.", json=json)
+
+
+def _new_readers(topic: Mapping[str, Any]) -> str:
+    if topic["roles"] is not None:
+        return ", ".join(f"{role} ({count})" for role, count in topic["roles"].items()) or str(topic["count"])
+    named = [
+        "whoever has no name" if each["anonymous"] else each["user"] or f"client:{each['client']}"
+        for each in topic["readers"]
+    ]
+    more = topic["count"] - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+@app.command()
+@with_api
 def export(api: ApiClient) -> None:
     """Write everything that the node has of you, as JSON.
 

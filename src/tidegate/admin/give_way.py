@@ -1,0 +1,13 @@
+"""Threads that leave the processor to the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+
+def give_way() -> None:
+    """A thread that calls this first leaves the processor to the loop, also while that is in the kernel."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
