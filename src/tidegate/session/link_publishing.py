@@ -47,6 +47,8 @@ class Imported:
     """Where the route stays as long as it holds."""
     once: bool = False
     """Its id is remembered, also if it has QoS 0."""
+    ringed: bool = False
+    """It has QoS 0, and may come another way too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ class Importer(Protocol):
 
     def seen(self, message: Message) -> None:
         """A message has been taken: it is not taken again, whichever way it comes."""
+        ...
+
+    def note(self, message: Message) -> None:
+        """A QoS 0 message has been taken, and may come another way too."""
         ...
 
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
@@ -244,7 +250,10 @@ class LinkPublishing(Publishing):
                 self._remember(packet, imported, imported.lane)
             self._refusal = None
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
-            if qos < 2 and imported.once and (self._refusal is None or self._refusal.suppressed):
+            taken = self._refusal is None or self._refusal.suppressed
+            if imported.ringed and taken:
+                self.importer.note(message)
+            elif qos < 2 and imported.once and taken:
                 self._taken(message)
         elif imported is not None:
             self._refused(qos, pid, imported)

@@ -58,8 +58,8 @@ class LinkSession(Session):
 
     __slots__ = (
         "_appended_to",
+        "_begins",
         "_bundles",
-        "_heads",
         "_listed",
         "_opened_at",
         "_put_at",
@@ -70,6 +70,7 @@ class LinkSession(Session):
         "displaced",
         "exporter",
         "refusing",
+        "ringed",
     )
 
     guards = False
@@ -80,10 +81,11 @@ class LinkSession(Session):
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
         self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
+        self.ringed = False  # what goes over it may get where what goes over another link gets
         self.bundling = False  # the other node takes several messages in one envelope
         self._bundles: dict[tuple[bytes, Route], list[bytes]] = {}
         """QoS 0 messages of this turn, by what they agree in: the payload of each;"""
-        self._heads: list[bytes] = []  # and how they begin
+        self._begins: list[bytes] = []  # and how they begin
         self._appended_to: list[tuple[dict[Route, list[bytes]], Route]] = []
         """Where their sources have them, who append to them without asking (`Session.crossing`)."""
         self._opened_at = 0  # so many bytes had been read when the first of them came
@@ -173,7 +175,7 @@ class LinkSession(Session):
             if not self._listed:
                 self._listed = True
                 site.gathered.append(self._flushed)
-        self._heads.append(head)
+        self._begins.append(head)
         bundle = self._bundles[key] = [payload]
         if self.bundling and len(route.cross) == len(route.cross[0][1]) == 1:  # it goes nowhere else
             if source.crossing is NOT_CROSSING:
@@ -203,7 +205,7 @@ class LinkSession(Session):
     def _closed_bundles(self) -> Iterable[tuple[bytes, list[bytes]]]:
         """All that were open: what each begins with, and its payloads."""
         bundles, self._bundles = self._bundles, {}
-        heads, self._heads = self._heads, []
+        heads, self._begins = self._begins, []
         for crossing, route in self._appended_to:
             crossing.pop(route, None)
         self._appended_to.clear()

@@ -326,9 +326,9 @@ class Reader:
                                         site.dirty.append(target)
                                     out.append(packet)
                             if route.cross:
-                                try:
-                                    crossing[route].append(data[after + v5 : stop])
-                                except KeyError:
+                                if (payloads := crossing.get(route)) is not None:
+                                    payloads.append(data[after + v5 : stop])
+                                else:
                                     cross(connection, route, data[start:after], data[after + v5 : stop])
                                     crossing = connection.session.crossing
                             route.passed += 1
