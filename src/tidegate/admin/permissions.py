@@ -174,7 +174,12 @@ _Named = type[ControlCommand] | str
 
 _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ("metrics", _may(_LOOKING, _as_sent)),
+    ("history", _may(_LOOKING, _as_sent)),
     ("flows", _may(_LOOKING, _as_sent)),
+    ("monitor_list", _may(_LOOKING, _as_sent)),
+    ("monitor_state", _may(_LOOKING, _as_sent)),
+    ("monitor_drawing", _may(_LOOKING, _as_sent)),
+    ("flow_drawing", _may(_LOOKING, _as_sent)),
     ("audit", _may(_LOOKING, _as_sent)),
     ("audit_written", _may(_LOOKING, _as_sent)),
     ("link_list", _may(_LOOKING, _as_sent)),
