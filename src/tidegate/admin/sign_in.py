@@ -60,6 +60,8 @@ class Session:
     """As it is stored."""
     token: str | None = None
     """Its id."""
+    signed_in: float | None = None
+    """When it was shown that it is them; None: a token was shown."""
 
 
 class SigningNode(Protocol):
@@ -150,7 +152,13 @@ class SignIns:
                 raise Problem("wrong user name or password; try again", problem="unauthenticated")
         expires, role = now + self._longest, self._role(user)
         return Session(
-            id=secrets.token_hex(8), user=user, identity=identity or None, role=role, expires=expires, password=stored
+            id=secrets.token_hex(8),
+            user=user,
+            identity=identity or None,
+            role=role,
+            expires=expires,
+            password=stored,
+            signed_in=now,
         )
 
     def _make_room(self, session: Session) -> None:
@@ -226,7 +234,7 @@ class SignIns:
 
     def _shown(self, session: Session) -> dict[str, Any]:
         shown = {"id": session.id, "role": session.role.value, "user": session.user, "identity": session.identity}
-        return {**shown, "expires": session.expires, "by": _by(session)}
+        return {**shown, "expires": session.expires, "by": _by(session), "signed_in": session.signed_in}
 
     def _written(self, session: Session, action: str, detail: str) -> None:
         audit = self._node.audit

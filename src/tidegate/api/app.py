@@ -24,6 +24,7 @@ from tidegate.api import (
     consumers,
     docs,
     documents,
+    erasures,
     health,
     keys,
     links,
@@ -112,7 +113,22 @@ def _fastapi(whole: Application) -> FastAPI:
         redirect_slashes=False,
     )
     about = _describe(app)
-    modules = (sign_in, own_data, me, tokens, consumers, keys, sources, live, analysis, audit, pipeline, health, docs)
+    modules = (
+        sign_in,
+        own_data,
+        erasures,
+        me,
+        tokens,
+        consumers,
+        keys,
+        sources,
+        live,
+        analysis,
+        audit,
+        pipeline,
+        health,
+        docs,
+    )
     first = (keys.direct, links.router)  # before routes with an id in their place
     for router in (*first, _DOCUMENTS, *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
