@@ -20,6 +20,8 @@ EXPECTED = {
     "GET /docs/{asset}": None,
     "GET /openapi.json": None,
     "POST /login": None,
+    "GET /oidc/login": None,
+    "GET /oidc/callback": None,
     "POST /logout": None,
     "GET /metrics": LOOKING,
     "GET /me": "admin operator auditor user source",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from guard.guarded import around, broker, guarded, password_file
+from backends import Mosquitto
+from guard.guarded import around, broker, gathered, guarded, password_file
 from harness import Client
-from processes import Served, on_uvloop
+from processes import Served, on_uvloop, until
 from sockets.acts import BOTH, PASSWORD, come, policy
 from tidegate import wire
+from tidegate.guard import GuardedScope, name_proof
 
 PASSWORDS = "allow_anonymous false\npersistence false\npassword_file {passwords}\n"
+WRONG: dict[str, Any] = {"username": "bob", "password": b"wrong"}
 BOB, MARY = {"username": "bob", "password": b"secret"}, {"username": "mary", "password": b"word"}
 WILL = wire.Will(topic="open/will", payload=b"gone", qos=1, retain=False)
 
@@ -137,6 +142,94 @@ async def test_retained_messages_are_kept_and_cleared_in_the_broker(tmp_path: Pa
             late = await come(node, "carol", version=version)
             await late.subscribe("open/#", qos=1)
             await late.silent()
+
+
+@pytest.mark.parametrize("version", BOTH)
+@on_uvloop
+async def test_each_subscribe_brings_what_is_retained(tmp_path: Path, version: int) -> None:
+    """Also the second of two that come together."""
+    with broker() as port:
+        async with guarded(tmp_path, port) as node:
+            bob, mary = await come(node, "bob", version=version), await come(node, "mary", version=version)
+            await bob.publish("open/a", b"kept", qos=1, retain=True)
+            subscription = wire.Subscription(filter="open/#", qos=1)
+            for pid in (1, 2):
+                await mary.send(wire.Subscribe(packet_id=pid, subscriptions=(subscription,)))
+            assert len(await gathered(2, mary)) == 2
+
+
+@on_uvloop
+async def test_a_client_may_use_the_identifiers_that_the_guard_uses(tmp_path: Path) -> None:
+    """The guard has asked the broker for something itself, and the broker has not answered."""
+    mosquitto = Mosquitto(tmp_path / "mosquitto")
+    mosquitto.start()
+    try:
+        async with guarded(tmp_path, mosquitto.port) as node:
+            mary = await come(node, "mary", client="mary")
+            await mary.subscribe("open/a", qos=1)
+            scope = node.node.scopes["legacy"]
+            assert isinstance(scope, GuardedScope)
+            session = scope.owners["mary"]
+            assert mosquitto.process is not None
+            mosquitto.process.send_signal(signal.SIGSTOP)
+            scope.subscribing.ask_again(session, present=False)
+            subscription = wire.Subscription(filter="open/b", qos=2)
+            await mary.send(wire.Subscribe(packet_id=65535, subscriptions=(subscription,)))
+            await until(lambda: len(session.asked or ()) == 2)
+            mosquitto.process.send_signal(signal.SIGCONT)
+            suback = await mary.expect(wire.Suback)
+            assert (suback.packet_id, suback.reasons) == (65535, (2,))
+    finally:
+        if mosquitto.process is not None:
+            mosquitto.process.send_signal(signal.SIGCONT)
+        mosquitto.stop()
+
+
+@on_uvloop
+async def test_an_attribute_is_not_taken_for_what_the_guard_says(tmp_path: Path) -> None:
+    people = {"bob": {"password": "plain:pw", "attributes": {"called": "open/elsewhere"}}}
+    with broker() as port:
+        async with guarded(tmp_path, port, directory={"users": people}) as node:
+            bob = await come(node, "bob")
+            await bob.subscribe("open/#")
+            await bob.publish("open/a", b"x")
+            assert (await bob.message()).payload == b"x"
+
+
+async def takes(port: int, node: Served, **fields: Any) -> bool:
+    """Whether the broker itself lets somebody in."""
+    client = await node.dial(port)
+    client.version = wire.V5
+    await client.send(wire.Connect(version=wire.V5, client_id="e", clean_start=True, keep_alive=0, **fields))
+    answer = await client.expect(wire.Connack)
+    client.abort()
+    return answer.reason == 0
+
+
+@on_uvloop
+async def test_a_broker_that_proves_names_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has been given another configuration while it runs, and takes any password from then on."""
+    monkeypatch.setattr(name_proof, "LASTS", 0.0)
+    (tmp_path / "passwords").write_text(password_file(tmp_path, bob="secret"))
+    (tmp_path / "passwords").chmod(0o600)
+    mosquitto = Mosquitto(tmp_path / "mosquitto", f"allow_anonymous false\npassword_file {tmp_path}/passwords\n")
+    mosquitto.start()
+    try:
+        scope = {"authenticate": "backend", "username": "bob", "password": "secret"}
+        known = [{"url": "mqtt://127.0.0.1:PORT"}]
+        async with guarded(tmp_path, mosquitto.port, scope=scope, listeners=known) as node:
+            await node.connect("b", **BOB)
+            await node.connect("c", expect=0x87, **WRONG)
+            file = mosquitto.folder / "mosquitto.conf"
+            lines = file.read_text().replace("allow_anonymous false", "allow_anonymous true")
+            file.write_text("\n".join(line for line in lines.split("\n") if not line.startswith("password_file")))
+            assert mosquitto.process is not None
+            mosquitto.process.send_signal(signal.SIGHUP)
+            while not await takes(mosquitto.port, node, **WRONG):
+                pass
+            await node.connect("d", expect=0x87, **WRONG)  # the listener wants to know who it is
+    finally:
+        mosquitto.stop()
 
 
 @on_uvloop

@@ -27,8 +27,10 @@ from tidegate import wire
 CONFIG = """
 version: 1
 node: {name: guard, data: DATA}
-listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true}]
-scopes: {main: {backend: "BACKEND", secret: SECRET}}
+listeners:
+  - {url: "mqtt://127.0.0.1:PORT", anonymous: true, scope: main}
+  - {url: "mqtt://127.0.0.1:TOP_PORT", anonymous: true, scope: top}
+scopes: {main: {backend: "BACKEND", secret: SECRET, parents: [top]}, top: {}}
 policies: open
 limits: {queue: {messages: 1000000, bytes: 1GiB}}
 log: {format: json}
@@ -126,6 +128,8 @@ class Setup:
         both = [(version, qos) for version in (wire.V311, wire.V5) for qos in (1, 2)]
         self.subscribers = [Subscriber(f"sub-{v}-{q}", port, v, self.ledger, q) for v, q in both]
         self.publishers = [Paced(f"pub-{v}-{q}", port, v, self.ledger, q, self.going) for v, q in both]
+        top = self.file.ports["TOP_PORT"]  # the guard acknowledges what these publish, and owes it to the broker
+        self.publishers += [Paced(f"top-{v}-{q}", top, v, self.ledger, q, self.going) for v, q in both[2:]]
         self.excused: set[str] = set()
         """What the broker has acknowledged, or said to be delivered, and may not have saved."""
 
@@ -182,7 +186,8 @@ class Setup:
 
 
 async def run(folder: Path, *, kills: int, seed: int, victim: str) -> Report:
-    """Kills the guard or the broker so many times, while four publishers and four subscribers use them."""
+    """Kills the guard or the broker so many times, while six publishers, two of them in another scope, and four
+    subscribers use them."""
     rng = random.Random(seed)
     report = Report(seed=seed)
     setup = Setup(folder, report)

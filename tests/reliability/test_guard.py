@@ -55,8 +55,8 @@ async def test_killed_fifty_times(tmp_path: Path) -> None:
 
 Written by `make soak` (`tests/reliability/guard.py`). A guard in front of Mosquitto 2.0.11 with persistence, and in
 another run Mosquitto itself, are killed with `kill -9` at random moments, while four publishers (3.1.1 and 5.0, QoS 1
-and QoS 2, windows of 20) and four subscribers (the same) with persistent sessions use them; all of them reconnect and
-go on. Then every message is accounted for.
+and QoS 2, windows of 20), two more in another scope of the node, and four subscribers (as the publishers) with
+persistent sessions use them; all of them reconnect and go on. Then every message is accounted for.
 
 Mosquitto acknowledges a message before it has saved it. Before it is killed everything is settled and saved; what it
 acknowledged between that and its end is its own to lose, and the last line counts it. A Mosquitto that was killed sends

@@ -180,7 +180,12 @@ _Named = type[ControlCommand] | str
 
 _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ("metrics", _may(_LOOKING, _as_sent)),
+    ("history", _may(_LOOKING, _as_sent)),
     ("flows", _may(_LOOKING, _as_sent)),
+    ("monitor_list", _may(_LOOKING, _as_sent)),
+    ("monitor_state", _may(_LOOKING, _as_sent)),
+    ("monitor_drawing", _may(_LOOKING, _as_sent)),
+    ("flow_drawing", _may(_LOOKING, _as_sent)),
     ("audit", _may(_LOOKING, _as_sent)),
     ("audit_written", _may(_LOOKING, _as_sent)),
     ("link_list", _may(_LOOKING, _as_sent)),
@@ -241,7 +246,8 @@ def _name(command: _Named) -> str:
 PERMITTED: Final[Mapping[str, Mapping[Role, Rule]]] = MappingProxyType(
     {_name(command): rules for command, rules in _TABLE}
 )
-FREE: Final = frozenset(("readiness", control.CheckToken.COMMAND, control.SignIn.COMMAND, control.SignOut.COMMAND))
+_SIGNING: Final = (control.SignIn, control.SignOut, control.OpenIdBegin, control.OpenIdFinish, control.CheckToken)
+FREE: Final = frozenset(("readiness", *(each.COMMAND for each in _SIGNING)))
 """For everybody: they tell nothing that a credential would have to be shown for."""
 _UNNAMED: Final = frozenset((control.RegisterSource.COMMAND, control.AddData.COMMAND, control.PutData.COMMAND))
 """What somebody without a token may send; whether the node takes it, its configuration says."""

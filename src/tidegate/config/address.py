@@ -1,6 +1,6 @@
 """Addresses in the configuration, as URLs: listeners (`mqtt://host:port`, `mqtts://`, `ws://host:port/path`, `wss://`),
 HTTP (`http://`, `https://`), the key service (`tls://`), the other end of a link (`mqtts://`) and a guarded broker
-(`mqtt://`, `mqtts://`). IPv6 addresses stand in brackets.
+(`mqtt://`, `mqtts://`, `unix://`). IPv6 addresses stand in brackets.
 
 The host is never guessed: all interfaces must be asked for by name (`0.0.0.0`, `[::]`), because a listener
 that is open further than its writer thought is the oldest mistake there is.
@@ -20,6 +20,7 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidegate.config.problems import alternatives, refusal
 
+LONGEST_SOCKET_PATH: Final = 107  # bytes, on Linux
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -33,11 +34,12 @@ class Scheme(StrEnum):
     HTTP = "http"
     HTTPS = "https"
     TLS = "tls"
+    UNIX = "unix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Scheme, host, port and (WebSocket only) path. An empty path accepts every request path."""
+    """Scheme, host, port and, of a WebSocket or a Unix socket only, path. An empty one accepts every request path."""
 
     scheme: Scheme
     host: str
@@ -54,7 +56,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        return is_loopback(self.host)
+        return self.scheme is Scheme.UNIX or is_loopback(self.host)
 
     @property
     def everywhere(self) -> bool:
@@ -69,6 +71,8 @@ class Address:
         return self.host.lower() == other.host.lower() or (same_family and (self.everywhere or other.everywhere))
 
     def __str__(self) -> str:
+        if self.scheme is Scheme.UNIX:
+            return f"{self.scheme}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
@@ -178,14 +182,25 @@ def _connectable(address: Address, whose: str) -> Address:
 
 _parse_backend: Final = _Format(
     ports={Scheme.MQTT: 1883, Scheme.MQTTS: 8883},
-    example="write for example `mqtt://127.0.0.1:1884`",
+    example="write for example `mqtt://127.0.0.1:1884` or `unix:///run/mosquitto/mosquitto.sock`",
     identity="write them as `username` and `password` beside it",
     hosts="write the name or address of the broker's machine",
 ).parse
 
 
+def _unix_socket(path: str) -> Address:
+    """A socket in the file system of this machine."""
+    if not path.startswith("/") or "\0" in path:
+        raise refusal("must name the socket by its whole path, as `unix:///run/mosquitto/mosquitto.sock` does")
+    if len(path.encode()) > LONGEST_SOCKET_PATH:
+        raise refusal(f"is longer than the path of a socket may be, {LONGEST_SOCKET_PATH} bytes; move the socket")
+    return Address(scheme=Scheme.UNIX, host="", port=0, path=path)
+
+
 def parse_backend(written: object) -> Address:
     """The address of a broker that this node guards."""
+    if isinstance(written, str) and written.startswith("unix://"):
+        return _unix_socket(written.removeprefix("unix://"))
     return _connectable(_parse_backend(written), "the broker")
 
 
@@ -202,4 +217,4 @@ ListenAddress = Annotated[
 HttpAddress = Annotated[Address, PlainValidator(_parse_http), _TEXT, _url(r"^https?://[^/\s]+/?$")]
 FarAddress = Annotated[Address, PlainValidator(parse_far), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]
 TlsAddress = Annotated[Address, PlainValidator(parse_tls), _TEXT, _url(r"^tls://[^/\s]+/?$")]
-BackendAddress = Annotated[Address, PlainValidator(parse_backend), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]
+BackendAddress = Annotated[Address, PlainValidator(parse_backend), _TEXT, _url(r"^(mqtts?://[^/\s]+/?|unix:///.+)$")]

@@ -263,7 +263,8 @@ class Scope(CheckedSection):
     """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
     from one scope to another."""
     backend: BackendAddress | None = None
-    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it."""
+    """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it.
+    `unix://` and a path: its socket on this machine."""
     authenticate: Authenticate = Authenticate.BACKEND
     """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
     other scopes."""
@@ -350,6 +351,9 @@ class Link(CheckedSection):
     trusted: Switch = True
     """For a scope of another node: whether that is believed. `false`, at both ends: nothing but the id and the way of a
     message travels, the other node has to be allowed all of what crosses, and what comes was published by the link."""
+    sign: Switch = False
+    """For a scope of another node: what leaves is signed by the node that made it, and nothing comes in without such a
+    signature, of a node that speaks for the domain of its publisher. Signatures of other nodes go along anyway."""
     overflow: Overflow = Overflow.DROP
     """What happens when the queue of the link is full: `drop`: the oldest message goes. `refuse`: publishers are
     refused (0x97) before anything is delivered."""
@@ -375,6 +379,8 @@ class Link(CheckedSection):
         if not self.remote and "forward" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("forward",), text
+        if self.sign and (self.broker is not None or not self.trusted or not self.remote):
+            yield ("sign",), "needs a trusted Tidegate node at the other end; remove it"
         if self.broker is not None and not self.via:
             yield ("broker",), "is connected to by this node; add `via` with its address"
         if not self.trusted and self.broker is not None:
@@ -541,6 +547,8 @@ def _remote(config: Config, at: DocumentPath, entry: Link) -> Iterator[Finding]:
     elif not here:
         how = remedy(entry.source, config.scopes, "name a scope of this node in `from` or `to`")
         yield at, f"joins `{entry.source}` and `{entry.target}`, and neither is a scope of this node; {how}"
+    if entry.sign and config.node.cert is None and not any(each.cert is not None for each in config.listeners):
+        yield (*at, "sign"), "needs a certificate to sign with; add `node.cert` and `node.key`"
     if entry.broker is not None:
         if entry.peer is not None and not all(address.tls for address in entry.via):
             text = "names a certificate, and an address in `via` is not encrypted; write mqtts://, or remove `peer`"

@@ -107,7 +107,8 @@ class PlanCompiler:
         if plan.branches and lane.entrance:
             leads = plan.lead(list(self._behind(plan)), self.mode_revision)
             plan.plain = plan.plain and not context.others  # these change on each link
-        plan.settle(lane.protocol, lane.floor_properties, watched, leads)
+        relayed = lane.entrance and lane.importer is None
+        plan.settle(lane.protocol, lane.floor_properties, watched, leads, relayed)
         return plan
 
     def _branches(self, plan: Plan, lane: Lane, source: Known) -> Iterator[Branch]:

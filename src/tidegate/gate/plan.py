@@ -84,13 +84,14 @@ class Plan:
     failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
     local: bool = False  # some target does not want its own messages
     durable: bool = False
-    refusing: tuple[LinkSession, ...] = ()  # links to other nodes without which nobody is to have it
+    refusing: tuple[LinkSession, ...] = ()  # links and guarded brokers without which nobody is to have it
     floor_properties: Properties = NONE  # what MQTT 5 subscribers are told of its floor, if that is announced
     certain: bool = False  # its targets are all who get a message here, and all that is done with it
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
-    carried: bool = False  # some of these are links to other nodes
+    carried: bool = False  # some of these are links to other nodes,
+    relayed: bool = False  # and all of those leave this scope, and do not lead to the broker that it guards
     monitored: bool = False  # those of the link it comes over have to see each message
     hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
     guarded: bool = False  # one of these listens
@@ -174,6 +175,7 @@ class Plan:
         self.plain = all(branch.plain for branch, _ in behind)
         self.twice = len({branch.exit.gate for branch, _ in behind}) < len(behind)
         self.durable = any(plan.durable for _, plan in behind)
+        self.refusing = tuple(link for _, plan in behind for link in plan.refusing)
         self.cost += len(behind)
         guards: list[Guard] = []
         for branch, plan in behind:
@@ -197,10 +199,13 @@ class Plan:
         """Whatever it says is said before the message comes, and for everybody alike."""
         return not (self.conditional or self.groups or self.deferred or self.postponed)
 
-    def settle(self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True) -> None:
+    def settle(
+        self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True, relayed: bool = False
+    ) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down.
 
-        `leads`: the fast lane may lead to what lies behind the branches.
+        `leads`: the fast lane may lead to what lies behind the branches. `relayed`: whoever publishes has a connection
+        to a guarded broker, so that nothing waits there for room.
         """
         targets = self.targets
         conditional = self.conditional
@@ -228,7 +233,8 @@ class Plan:
             *(ways[0].session for ways in (*conditional, *(ways for _, ways in self.deferred))),
             *(grant.session for grant in self.postponed),
         ]
-        self.refusing = tuple(one for one in sessions if isinstance(one, LinkSession) and one.refusing)
+        links_here = [one for one in sessions if isinstance(one, LinkSession) and one.refusing]
+        self.refusing += tuple(one for one in links_here if not (relayed and one.guards))
         self.durable = self.durable or bool(self.refusing)
         open_way = not (self.refusal or self.admission or self.control or self.sealing is not None or self.ingested)
         self.immediate = open_way and not self.monitored
@@ -254,6 +260,8 @@ class Plan:
                 same[session] = None
             else:
                 (newer if session.version == V5 else older)[session] = None
+        if sum(isinstance(session, LinkSession) and session.ringed for session in links) > 1:
+            return  # it needs one id over all of them
         self.fast = tuple(same)
         block = b"\0" if floor_properties is NONE else encode_properties(floor_properties)
         others: list[tuple[bytes | None, tuple[Session, ...]]] = [
@@ -262,6 +270,8 @@ class Plan:
             (LINKS, tuple(links)),
         ]
         self.carried = bool(links)
+        behind = any(isinstance(grant.session, LinkSession) for grant in beyond)
+        self.relayed = not behind and not any(isinstance(one, LinkSession) and one.guards for one in links)
         self.cross = tuple(one for one in others if one[1])
         late = frozenset(grant.session for grant in (*targets, *beyond) if grant.session.postponed)
         if late:  # what they were owed under the rules before goes first, and until then what follows waits behind it

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidegate.bounded import Weighed
 from tidegate.guard.envelopes import STATICS
 from tidegate.guard.guarded_session import GuardedSession
+from tidegate.guard.service_session import PRINCIPAL
 from tidegate.policy import Subject
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.demands import RELAXED
@@ -22,8 +23,7 @@ from tidegate.wire.envelope import STATIC_BYTES, authenticated
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
     from tidegate.guard.upstream import Upstream
-
-PRINCIPAL = "backend:"
+    from tidegate.session.host import Route
 
 
 class BackendTarget(LinkSession):
@@ -40,6 +40,7 @@ class BackendTarget(LinkSession):
             site=scope.site, decider=scope.path.egress, principal=PRINCIPAL, name=scope.name, subject=subject
         )
         self.expiry = 0  # nothing waits here for a better connection
+        self.refusing = True
         self.connection = cast(Any, self)  # over which connection it goes is known
         self.source: Session | None = None  # whose message is being delivered
         self._heads: Weighed[tuple[bytes, bytes, str], tuple[bytes, bytes]] = Weighed(
@@ -78,6 +79,10 @@ class BackendTarget(LinkSession):
             address=address.host,
         )
 
+    def refuses(self, message: Message) -> bool:
+        """Asked of what its client does not send to the broker itself."""
+        return self.scope.service.session.refuses(message)
+
     def deliver(
         self,
         message: Message,
@@ -96,11 +101,11 @@ class BackendTarget(LinkSession):
                 done = None
                 if message.qos and isinstance(source, GuardedSession) and source.connection is not None:
                     done = source.relaying.besides()  # without a connection it is a will, and nobody waits
-                self.scope.service.publish(message, done)
+                self.scope.service.session.publish(message, done)
         else:
             upstream.publish(message)
 
-    def carry(self, name: bytes, payload: bytes, source: Session) -> None:
+    def carry(self, route: Route, name: bytes, payload: bytes, source: Session) -> None:
         """A QoS 0 message of a client, which a plan has decided."""
         # hot: one look-up, one MAC, one join
         assert isinstance(source, GuardedSession)

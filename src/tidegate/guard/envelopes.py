@@ -43,7 +43,7 @@ PROPERTY: Final = "tidegate"
 """The user property that an envelope may be in."""
 NOT_CONTENT: Final = frozenset((FLOOR, PROPERTY))
 """User properties that guards add."""
-CALLED: Final = "called"
+CALLED: Final = "#called"
 """Beside the attributes of the publisher: the topic in the broker, if a monitor or a link has changed it."""
 _OWN: Final = frozenset(
     (

@@ -139,6 +139,8 @@ class GuardedHandshake(Handshake):
     def _attached(self, connection: Connection, session: Session) -> None:
         assert isinstance(session, GuardedSession)
         upstream = self._dialed.pop(connection)
+        if session.will is not None and not session.row:
+            session.save()  # its will is this node's, which may be killed
         publishing = RelayedPublishing(connection, upstream)
         connection.publishing = connection.reader.publishing = publishing
         session.relaying, session.upstream, session.asked = publishing, upstream, None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.guard.guarded_session import GuardedSession
+from tidegate.guard.service_session import PRINCIPAL
 from tidegate.scope.session_lifetime import SessionLifetime
-from tidegate.session import Connection, Session
+from tidegate.session import Connection, Session, StoredSession
 from tidegate.wire import NONE, V5, Disconnect, Properties, Reason
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ class GuardedLifetime(SessionLifetime):
     """The coming back, expiry and end of a guarded scope's sessions."""
 
     scope: GuardedScope
+
+    def restore(self, record: StoredSession) -> Session:
+        if not record.principal.startswith(PRINCIPAL):
+            return super().restore(record)
+        service = self.scope.service.session
+        service.restore_from(record)
+        return service
 
     def end(self, session: Session) -> None:
         if self.scope.owners.get(session.client) is session:

@@ -98,5 +98,10 @@ class GuardedScope(Scope):
 
     def adopt(self, rules: RuleSet) -> None:
         super().adopt(rules)
-        self.target.renew()
+        self.renew()
         self.envelopes.renew()
+
+    def renew(self) -> None:
+        """There are other rules, or the broker is another one."""
+        self.target.renew()
+        self.service.session.renew()

@@ -34,11 +34,15 @@ REPLAYED: Final = Deny(step=Step.WRITE, rule="replayed")
 RECENT: Final = 64  # messages of one publisher and topic among which the order may be another one
 LATE: Final = 60_000_000  # microseconds that one of them may be older than the newest
 ORIGINS: Final = 8  # guards, and starts of them, that one publisher and topic may come from within that time
+MOST_OWED: Final = 8  # SUBSCRIBEs in a row that bring the same retained message
 KNOWN: Final = 10_000  # publishers and topics of which each client's last message is known
 
 
 class Asked:
-    """A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered."""
+    """A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered.
+
+    It is known by the identifier that the broker was asked with. That is the one of the client's `packet`, unless the
+    guard itself has asked with that before."""
 
     __slots__ = ("data", "packet", "positions", "request", "said")
 
@@ -76,7 +80,9 @@ class Last:
         "origin",
         "others",
         "outputs",
+        "owed",
         "recent",
+        "rounds",
     )
 
     def __init__(self, origin: bytes) -> None:
@@ -89,8 +95,10 @@ class Last:
         self.late = (-1, 0)  # the number and output of the last one that came behind a newer one
         self.again = (-1, 0)  # the number and output of the one that has come more than once
         self.copies = 0  # how often
-        self.kept: tuple[int, int, int, int] | None = None
-        """The retained message that came last: after how many SUBSCRIBEs, when it was published, number and output."""
+        self.kept: tuple[int, int, int] | None = None
+        """The newest retained message: when it was published, number and output."""
+        self.owed = 0  # how often one may still come,
+        self.rounds = 0  # after so many SUBSCRIBEs
         self.micros = 0
         self.head = b""  # what its client's packets begin with; empty: each is decided
         self.epoch = -1  # of the decisions, when that was so
@@ -151,12 +159,15 @@ class Last:
 
     def is_owed(self, id: MessageId, micros: int, rounds: int, copies: int) -> bool:
         """Whether a retained message may come: each SUBSCRIBE makes the broker send it, and whatever is newer."""
-        this, before = (rounds, micros, id.number, id.output), self.kept
-        if before is None or this > before:
-            self.kept, self.again, self.copies = this, (-1, 0), 1
-            return True
-        self.copies += 1
-        return this == before and self.copies <= copies
+        this = (micros, id.number, id.output)
+        self.owed = min(self.owed + (rounds - self.rounds) * copies, MOST_OWED * copies)
+        self.rounds = rounds
+        if self.kept is None or this > self.kept:
+            self.kept, self.owed = this, max(self.owed, copies)
+        if not self.owed:
+            return False
+        self.owed -= 1
+        return True
 
     def is_copy(self, id: MessageId, qos: int, copies: int) -> bool:
         """Whether it is the last one again, and no more than the broker sends so many of."""

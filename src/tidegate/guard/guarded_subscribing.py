@@ -17,7 +17,7 @@ from tidegate.policy.demands import REQUIRE
 from tidegate.predicate import Predicate
 from tidegate.scope.subscribing import Request, Subscribing
 from tidegate.session import NO_TERMS, Connection, Grant, LinkSession, Session, Terms
-from tidegate.session.usage import name_weight
+from tidegate.session.usage import filter_weight
 from tidegate.topics import share
 from tidegate.wire import (
     NONE,
@@ -65,14 +65,21 @@ class GuardedSubscribing(Subscribing):
         version = session.relaying.upstream.version
         if version == V5 and packet.properties is not NONE:
             properties = replace(packet.properties, user_properties=pairs)
-        forwarded = Subscribe(packet_id=packet.packet_id, subscriptions=filters, properties=properties)
-        self._ask(session, Asked(packet, encode(forwarded, version), request, said, asked))
+        pid = self._free(session, packet.packet_id)
+        forwarded = Subscribe(packet_id=pid, subscriptions=filters, properties=properties)
+        self._ask(session, pid, Asked(packet, encode(forwarded, version), request, said, asked))
 
-    def _ask(self, session: GuardedSession, asked: Asked) -> None:
+    @staticmethod
+    def _free(session: GuardedSession, wanted: int = 65535) -> int:
+        """A packet identifier that nothing was asked with."""
+        asked = session.asked or {}
+        return wanted if wanted not in asked else next((pid for pid in range(65535, 0, -1) if pid not in asked), wanted)
+
+    def _ask(self, session: GuardedSession, pid: int, asked: Asked) -> None:
         """Asks the broker: now, or when it is back."""
         if session.asked is None:
             session.asked = {}
-        session.asked[asked.packet.packet_id] = asked
+        session.asked[pid] = asked
         session.rounds += 1
         if session.upstream is not None:
             session.upstream.send(asked.data)
@@ -88,14 +95,13 @@ class GuardedSubscribing(Subscribing):
             if asked.request is not None or isinstance(asked.packet, Unsubscribe):
                 upstream.send(asked.data)
 
-    def wake(self, session: Session, filters: Iterable[str] | None = None) -> int:
+    def waking(self, session: Session, filters: Iterable[str] | None = None) -> Iterator[int]:
         """Held subscriptions that come alive are asked of the broker again, for what is retained there."""
         held = [grant for grant in (session.subscriptions or {}).values() if grant.held]
-        looked = super().wake(session, filters)
+        yield from super().waking(session, filters)
         alive = [grant for grant in held if not grant.held and grant.replays]
         if isinstance(session, GuardedSession) and session.upstream is not None:
             self._ask_for(session, session.upstream, alive)
-        return looked
 
     def _ask_for(
         self, session: GuardedSession, upstream: Upstream, grants: Iterable[Grant], handling: int | None = None
@@ -108,16 +114,17 @@ class GuardedSubscribing(Subscribing):
                 subscription = replace(subscription, retain_handling=handling)
             by_ids.setdefault(grant.ids if upstream.v5 else (), []).append(subscription)
         for ids, subscriptions in by_ids.items():
-            pid = next(pid for pid in range(65535, 0, -1) if pid not in (session.asked or {}))
+            pid = self._free(session)
             properties = Properties(subscription_identifiers=ids) if ids else NONE
             packet = Subscribe(packet_id=pid, subscriptions=tuple(subscriptions), properties=properties)
-            self._ask(session, Asked(packet, encode(packet, upstream.version)))
+            self._ask(session, pid, Asked(packet, encode(packet, upstream.version)))
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
         assert isinstance(session, GuardedSession)
         version = session.relaying.upstream.version
-        forwarded = packet if version == V5 else replace(packet, properties=NONE)
-        self._ask(session, Asked(packet, encode(forwarded, version)))
+        pid = self._free(session, packet.packet_id)
+        forwarded = replace(packet, packet_id=pid, properties=packet.properties if version == V5 else NONE)
+        self._ask(session, pid, Asked(packet, encode(forwarded, version)))
         yield from ()
 
     def answered(self, session: GuardedSession, packet: Suback | Unsuback) -> None:
@@ -148,7 +155,7 @@ class GuardedSubscribing(Subscribing):
         said = asked.said
         if said is NONE and packet.properties.reason_string is not None:
             said = Properties(reason_string=packet.properties.reason_string)
-        session.send(self._suback(session, packet.packet_id, tuple(request.reasons), said))
+        session.send(self._suback(session, asked.packet.packet_id, tuple(request.reasons), said))
 
     def _gone(self, session: GuardedSession, asked: Unsubscribe, packet: Unsuback) -> None:
         known = session.subscriptions or {}
@@ -163,7 +170,7 @@ class GuardedSubscribing(Subscribing):
                 self.scope.audit.unsubscribed(session, filter)
                 if session.row:
                     self.site.store.unsubscribe(session.row, filter)
-        answer = Unsuback(packet_id=packet.packet_id, reasons=reasons, properties=NONE)
+        answer = Unsuback(packet_id=asked.packet_id, reasons=reasons, properties=NONE)
         session.send(encode(answer, session.version))
 
     # -- what is known here, and not routed --------------------------------------------------------------------
@@ -188,7 +195,7 @@ class GuardedSubscribing(Subscribing):
             self._left(old)
             session.shares -= old.group is not None
         else:
-            self.site.accounts.add(session.usage, "subscriptions", name_weight(subscription.filter))
+            self.site.accounts.add(session.usage, "subscriptions", filter_weight(subscription.filter))
         self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is not None:
@@ -206,7 +213,7 @@ class GuardedSubscribing(Subscribing):
         if grant.group is not None:
             self.scope.members.leave(filter, session)
         session.shares -= grant.group is not None
-        self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
+        self.site.accounts.add(session.usage, "subscriptions", -filter_weight(filter))
         self._left(grant)
         return False
 

@@ -1,13 +1,14 @@
 """Whether the broker proves names at all: one that lets anybody in takes any name with any password.
 
 Mosquitto with `allow_anonymous true` and no password file is such a one. So it is asked for a name that nobody can
-have, before the first client's name is believed, and again when the guard's own connection to it was interrupted.
+have, before the first client's name is believed, and again when the guard's own connection to it was interrupted, or
+when the answer is some seconds old: the broker may have been given another configuration without being restarted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.config.links import Gone
 from tidegate.guard.dialing import RETRY
@@ -19,7 +20,8 @@ from tidegate.wire import V5, V311, Connect, Reason
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
 
-UNKNOWN = (Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY)
+LASTS: Final = 30.0  # seconds that an answer counts
+UNKNOWN: Final = (Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY)
 
 
 class NameProof:
@@ -29,6 +31,7 @@ class NameProof:
         self.scope = scope
         self.proves: bool | None = None
         """None: it has not been found out."""
+        self.known_at = 0.0  # when it was
         self.error = ""
         """Why not."""
         self._waiting: list[Callable[[], None]] = []  # at most one for each connection without CONNACK
@@ -37,6 +40,10 @@ class NameProof:
     def forget(self) -> None:
         """It may be another broker the next time, or the same with another configuration."""
         self.proves = None
+
+    @property
+    def _known(self) -> bool:
+        return self.proves is not None and self.scope.site.now < self.known_at + LASTS
 
     def ask(self, connection: Connection, known: Callable[[bool], None], refuse: Callable[[Refused], None]) -> None:
         """Calls one of them, now or later, unless the client has gone meanwhile."""
@@ -52,14 +59,14 @@ class NameProof:
                 refuse(Refused(reason=Reason.SERVER_UNAVAILABLE, text=self.error, rule="backend"))
 
         def again() -> None:
-            if self.proves is not None or connection.phase is not Phase.WAITING:
+            if self._known or connection.phase is not Phase.WAITING:
                 found()
                 return
             self._waiting.append(found)
             if self._asking is None:
                 self._dial(self.scope.service.version)
 
-        if self.proves is None:
+        if not self._known:
             connection.hold_reading(Hold.HANDSHAKE)
         again()
 
@@ -85,6 +92,7 @@ class NameProof:
             return
         self._asking = None
         self.error = upstream.error
+        self.proves, self.known_at = None, self.scope.site.now
         if refusal is None:
             self.proves = False
             upstream.close()

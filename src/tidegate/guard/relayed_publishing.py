@@ -35,19 +35,16 @@ NEVER: Final = 1 << 62
 class Awaited(Ack):
     """An acknowledgement that waits for several: of the broker, for what its message was and for what came of it."""
 
-    __slots__ = ("count", "then")
+    __slots__ = ("count",)
 
     def __init__(self, publishing: Publishing, frame: bytes, written: bool, count: int = 0) -> None:
         super().__init__(publishing, frame, NEVER, safe=False, written=written)
         self.count = count
-        self.then: Callable[[], None] | None = None
 
     def settle(self) -> None:
         self.count -= 1
         if self.count:
             return
-        if self.then is not None:
-            self.then()
         self.safe = True
         if self.publishing.connection.phase is OPEN:
             self.publishing.drain()
@@ -210,11 +207,11 @@ class RelayedPublishing(Publishing):
         return self._ack.settle
 
     def _publish_released(self, pid: int, released: list[tuple[Message, Events]]) -> None:
-        """What monitors have seen goes to the broker; PUBCOMP when that has it, and until then it is in the store."""
+        """What monitors have seen goes to the broker, and PUBCOMP when that has it. It is in the store until then: what
+        comes of the message takes its place, in one commit."""
         session, site = self.session, self.site
         if not site.opened:
             site.open()
-        kept = (session.incoming or {}).get(pid)
         self._ack = ack = Awaited(self, bytes((0x70, 2, pid >> 8, pid & 0xFF)), written=True)
         for message, events in released:
             reached = self.path.deliver_released(events, message, session)  # which has a price of its own
@@ -224,14 +221,13 @@ class RelayedPublishing(Publishing):
             super()._publish_released(pid, [])
             return
 
-        def then() -> None:
-            if (session.incoming or {}).get(pid) is not kept:
-                return
-            unreleased.forget(session, pid)
-            if session.row:
-                site.store.release(session.row, pid)
-
-        ack.then = then
+        unreleased.forget(session, pid)
+        if self.inherited:
+            self.inherited.discard(pid)
+        if session.row:
+            site.store.release(session.row, pid)
+            ack.count += 1
+            site.store.after(ack.settle)
         self._line_up(ack)
         self.unfinished += 1
 

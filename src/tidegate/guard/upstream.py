@@ -7,7 +7,7 @@ nothing of an exchange that a crash could lose (docs/decisions/0048).
 - Bytes from the broker raise only packet errors, which end this connection, and with it that of its client.
 - Nothing is read from the broker while the client does not take what came, and nothing from the client while the broker
   does not.
-- It decides nothing: `receiving` does, for each message.
+- It decides nothing: `incoming_envelopes` does, for each message.
 """
 
 from __future__ import annotations
@@ -15,28 +15,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.gate import Deny, Step
-from tidegate.gate.attributes import FLOOR
-from tidegate.guard.envelopes import PROPERTY
-from tidegate.guard.receiving import Receiving
+from tidegate.guard.incoming_envelopes import IncomingEnvelopes
+from tidegate.guard.outgoing_envelopes import LARGE, framed
 from tidegate.session import Hold, Message
-from tidegate.session.carried_proof import without_proof
-from tidegate.session.frames import EXACT
 from tidegate.session.grant import Shut
 from tidegate.session.packet_costs import QUICK
 from tidegate.session.runtime import Site
 from tidegate.wire import (
-    NONE,
     V5,
     Connack,
     Connect,
     Disconnect,
     Pingresp,
-    Properties,
     Puback,
     Pubcomp,
     Publish,
@@ -48,10 +42,8 @@ from tidegate.wire import (
     Unsuback,
     decode,
     encode,
-    encode_publish_parts,
     frame,
 )
-from tidegate.wire.envelope import to_property
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -64,7 +56,7 @@ PINGRESP: Final = b"\xd0\x00"
 GUARD: Final = b"\0"
 CLIENT: Final = b"\1"
 FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written
-TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it is too large for it")
+TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail=LARGE)
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
 _TAKEN: Final = Connack(session_present=False, reason=0)
 ANSWER: Final = 10.0  # seconds for CONNACK
@@ -95,12 +87,12 @@ class Upstream(asyncio.Protocol):
         "connack",
         "error",
         "exchange",
+        "incoming",
         "maximum",
         "opened",
         "out",
         "pings",
         "quota",
-        "receiving",
         "refused",
         "scope",
         "session",
@@ -134,7 +126,7 @@ class Upstream(asyncio.Protocol):
         """PINGREQs that have no answer yet, in order: 1 of the client, 0 of the guard."""
         self.shut = True
         self.write: Callable[[bytes], None]
-        self.receiving: Receiving
+        self.incoming: IncomingEnvelopes
         self._answer: Callable[[Upstream], None] | None = answer
         self._packet: Connect | None = packet
         self._transport: Any = None
@@ -208,7 +200,7 @@ class Upstream(asyncio.Protocol):
         assert self.connack is not None
         terms = self.connack.properties
         self.session = session
-        self.receiving = Receiving(self.scope, session, self)
+        self.incoming = IncomingEnvelopes(self.scope, session, self)
         self.opened = True
         self.out = []
         self.shut = False
@@ -290,7 +282,7 @@ class Upstream(asyncio.Protocol):
 
     def _read(self, data: bytes) -> int:
         """Takes all whole frames, as long as the client takes what they cause; how many bytes that was."""
-        site, receiving, limit = self.site, self.receiving, self.scope.settings.max_packet
+        site, incoming, limit = self.site, self.incoming, self.scope.settings.max_packet
         pos, end = 0, len(data)
         while pos < end and not self._paused and self.opened:
             whole = frame(data, pos, limit)
@@ -298,7 +290,7 @@ class Upstream(asyncio.Protocol):
                 break
             first, start, stop = whole
             if first == 0x30:
-                receiving.unacknowledged(data, start, stop)
+                incoming.unacknowledged(data, start, stop)
                 site.effort += QUICK
             else:
                 self._dispatch(first, data[start:stop])
@@ -314,11 +306,11 @@ class Upstream(asyncio.Protocol):
         packet = decode(first, body, self.version)
         match packet:
             case Publish():
-                self.receiving.published(packet)
+                self.incoming.published(packet)
             case Puback() | Pubrec() | Pubcomp():
                 session.relaying.answered(packet)
             case Pubrel():
-                self.receiving.released(packet)
+                self.incoming.released(packet)
             case Suback() | Unsuback():
                 self.scope.subscribing.answered(session, packet)
             case Pingresp():
@@ -346,58 +338,27 @@ class Upstream(asyncio.Protocol):
 
         QoS 1 and 2 go under the identifier in `exchange`.
         """
-        pid = 0
-        first = 0x30 | message.qos << 1
-        if message.qos:
-            if not self.exchange:
-                self.refused = UNRELATED
-                return None
-            pid = self.exchange & 0xFFFF
-            first |= 0x08 * (self.exchange >> 16)
+        if message.qos and not self.exchange:
+            self.refused = UNRELATED
+            return None
+        pid, dup = self.exchange & 0xFFFF if message.qos else 0, self.exchange >> 16
         try:
-            payload, properties = self._sealed(message)
+            clearing, head, tail = framed(self.scope, message, self.version, self.maximum)
         except ValueError as error:
             self.refused = replace(TOO_LARGE, detail=str(error))
             return None
-        clears = message.retain and not message.payload and not self.scope.settings.as_property
-        head, tail = encode_publish_parts(
-            message.topic.encode(), payload, message.qos, message.retain and not clears, self.version, properties
-        )
-        data = b"%c%b%b%b" % (first | (head[0] & 1), head[1:], pid.to_bytes(2, "big") if pid else b"", tail)
-        if self.maximum and len(data) > self.maximum:
-            self.refused = TOO_LARGE
-            return None
-        if clears:  # ahead of what says so to clients: whoever acknowledges that has done this, too
-            cleared = encode_publish_parts(message.topic.encode(), b"", 0, True, self.version, NONE)
-            self.send(b"".join(cleared))
-        if self.exchange and self.session is not None:
-            self.session.relaying.keep(pid, data)
+        if clearing:
+            self.send(clearing)
+        if pid:
+            if dup:
+                head = bytes((head[0] | 0x08,)) + head[1:]
+            head += pid.to_bytes(2, "big")
+            if self.session is not None:
+                self.session.relaying.keep(pid, head + tail)
         self.exchange = 0
+        data = head + tail
         self.send(data)
         return data
-
-    def _sealed(self, message: Message) -> tuple[bytes, Properties]:
-        """Content and properties of a message in its envelope."""
-        envelopes, now = self.scope.envelopes, self.site.now
-        properties = self._forwarded(message)
-        if not self.scope.settings.as_property:
-            return envelopes.sealed(message, now), properties
-        pairs = tuple(pair for pair in properties.user_properties if pair[0] != PROPERTY)
-        mine = (PROPERTY, to_property(envelopes.envelope(message, now)))
-        return message.payload, replace(properties, user_properties=(*pairs, mine))
-
-    def _forwarded(self, message: Message) -> Properties:
-        """The floor is in the envelope; the remaining time is for the broker."""
-        if not self.v5:
-            return NONE
-        properties = without_proof(message.properties)
-        pairs = properties.user_properties
-        if pairs and pairs[-1][0] == FLOOR:
-            properties = replace(properties, user_properties=pairs[:-1])
-        if message.expires is not None:
-            left = max(1, ceil(message.expires - self.site.now - EXACT))
-            properties = replace(properties, message_expiry_interval=left)
-        return properties
 
     def pause_writing(self) -> None:
         """The broker does not read fast enough: nothing is read from the client."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from tidegate.config import Config
+from tidegate.config.address import Scheme
 from tidegate.config.brokering import link_types
 from tidegate.config.links import EnvelopeForm
 from tidegate.config.links import Scope as ScopeConfig
@@ -52,7 +53,8 @@ class Guards:
     # -- the scopes --------------------------------------------------------------------------------------------
 
     def prepare(self, config: Config) -> None:
-        """Other rules are about to be in force; ConfigError if they cannot be."""
+        """Other rules are about to be in force; ConfigError if they cannot be. Certificates are read anew."""
+        contexts: dict[str, ssl.SSLContext] = {}
         for name, scope in config.scopes.items():
             known = self._node.scopes.get(name)
             if known is not None and isinstance(known, GuardedScope) != (scope.backend is not None):
@@ -61,7 +63,9 @@ class Guards:
                 )
             if scope.backend is not None:
                 self._settings(name, scope, config)
-        self._config = config
+                if scope.backend.tls:
+                    contexts[str(scope.backend)] = self._context(config)
+        self._config, self._contexts = config, contexts
 
     def make_scope(self, **parts: Any) -> Scope:
         """As `Scope`; one that guards a broker if the configuration says so."""
@@ -85,7 +89,7 @@ class Guards:
                 continue
             before, scope.settings = scope.settings, self._settings(scope.name, section, self._config)
             if before != scope.settings:
-                scope.target.renew()
+                scope.renew()
                 scope.service.renew()
 
     def start(self) -> None:
@@ -116,7 +120,7 @@ class Guards:
             "version": {V5: "5", V311: "3.1.1"}[service.version],
             "level": scope.target.subject.level,
             "clients": sum(session.upstream is not None for session in scope.owners.values()),
-            "waiting": service.waiting,
+            "waiting": service.session.owed,
             "gone": settings.gone.value,
             "error": service.error or (NO_NAMES if scope.name_proof.proves is False else None),
         }
@@ -128,8 +132,6 @@ class Guards:
 
     def _settings(self, name: str, scope: ScopeConfig, config: Config) -> Settings:
         assert scope.backend is not None
-        if scope.backend.tls and str(scope.backend) not in self._contexts:
-            self._contexts[str(scope.backend)] = self._context(config)
         types = link_types(config) if scope.bridges else {}
         return Settings(
             address=scope.backend,
@@ -184,11 +186,14 @@ class Guards:
         context = self._contexts.get(str(address)) if address.tls else None
         try:
             async with asyncio.timeout(CONNECTING):
-                await self._node.loop.create_connection(lambda: upstream, address.host, address.port, ssl=context)
+                if address.scheme is Scheme.UNIX:
+                    await self._node.loop.create_unix_connection(lambda: upstream, address.path)
+                else:
+                    await self._node.loop.create_connection(lambda: upstream, address.host, address.port, ssl=context)
         except TimeoutError:
             upstream.failed(f"no answer from the broker in {CONNECTING:g} s")
         except OSError as error:
-            upstream.failed(error.strerror or str(error))
+            upstream.failed(error.strerror if error.strerror and not isinstance(error, ssl.SSLError) else str(error))
 
 
 def _crossing(

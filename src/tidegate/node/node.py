@@ -31,6 +31,7 @@ from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.identity_providers import IdentityProviders
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
@@ -92,6 +93,7 @@ class Node:
             attempts=config.authentication.attempts,
             address_attempts=config.authentication.address_attempts,
         )
+        self.providers = IdentityProviders(config)
         self.on_stop: Callable[[], None] = lambda: None
         self.store: SqliteStore | None = None
         self.site: Site
@@ -152,8 +154,7 @@ class Node:
             first = next(iter(config.scopes))
             opening = partial(store.open, first=first, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
-            sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
-            records = snapshot.records
+            sessions, retained, notes, records = snapshot.sessions, snapshot.retained, snapshot.notes, snapshot.records
             origin = Origin(snapshot.node, secrets.randbits(48))  # a restored backup must not repeat ids
         self.site = site = Site(
             store=store,
@@ -297,9 +298,7 @@ class Node:
             "audit": self.audit.stream,
             "audit_written": self.audit.written,
             "capability_revoke": self.revoke,
-            "monitor_list": monitors.list,
-            "monitor_state": monitors.state,
-            "monitor_reset": monitors.reset,
+            **monitors.commands(),
             **admin_commands(self, self.administration, self.ingest, self.control.sign_ins),
             **self.keys.commands(),
             **Pipeline(self).commands(),
@@ -527,6 +526,7 @@ class Node:
             self.keys.rotate()
         if isinstance(read := authentication.revocation, ReadRevocation) and read is not self.authentication.revocation:
             self._revocations.loaded(read)
+        self.providers.change(config)
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = session_limits(config)
         configure_logs(config.log.format, config.log.level)
@@ -577,8 +577,8 @@ class Node:
             self.audit.close()
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
-        self.passwords.close()
-        self._threads.close()
+        for threads in (self.passwords, self.providers, self._threads):
+            threads.close()
         log.info("stopped", node=self.config.node.name)
 
     async def _drain(self) -> None:

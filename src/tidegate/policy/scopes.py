@@ -199,6 +199,8 @@ class NodeLink:
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
     trusted: bool = True
     """Whether the node at the other end is believed."""
+    sign: bool = False
+    """Whether what leaves is signed, and what comes has to be."""
     overflow: Overflow = Overflow.DROP
     forward: Forward = Forward.ALL
     export: tuple[str, ...] = ()

@@ -231,6 +231,9 @@ class BrokerExports:
         """The frames of some of them."""
         return b"".join(b"0%b%b%b" % (encode_varint(len(head) + len(each)), head, each) for each in payloads)
 
+    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+        return b""  # a broker takes no envelope
+
 
 class BrokerImports:
     """What comes from a foreign broker (session.Plans): published by the link, under our names."""
@@ -326,6 +329,8 @@ class BrokerImports:
         return False
 
     def seen(self, message: Message) -> None: ...
+    def note(self, message: Message) -> None: ...
+    def is_ringed(self, ringed: bool) -> None: ...
     def gone(self, message: Message) -> None: ...
     def alike(
         self, other: Message, origin: bytes, number: int, output: int, published: float, payload: bytes

@@ -19,7 +19,7 @@ import orjson
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, RuleSet, Step
 from tidegate.gate.scope_links import FORWARD
-from tidegate.policy.domains import Domains
+from tidegate.policy.domains import spoken_for
 from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
@@ -28,11 +28,13 @@ from tidegate.scope import vocabulary
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.better_connections import BetterConnections
 from tidegate.scope.certificate_requests import CertificateRequests
-from tidegate.scope.exports import LinkExports
+from tidegate.scope.exports import LinkExports, SigningExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl
 from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, GREETING, Greeting, Peer, takes_bundles
 from tidegate.scope.link_questions import Answerer
+from tidegate.scope.link_signatures import ROOM as SIGNERS
+from tidegate.scope.link_signatures import LinkSignatures
 from tidegate.scope.neighbourhood import Neighbourhood
 from tidegate.scope.preference_changes import ROOM as TOLD
 from tidegate.scope.preference_changes import OwnerSets
@@ -194,7 +196,8 @@ class LinkEnd:
         node = self.site.origin.node
         if link.out is not None:  # else nothing is sent
             here = f"{link.near}@{node}"
-            self.session.exporter = LinkExports(
+            exports = SigningExports if link.sign and self.links.signatures.own is not None else LinkExports
+            self.session.exporter = exports(
                 link.out, lambda: self.scope.gate, here, self.links.owners, self.control, link.export
             )
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
@@ -375,6 +378,7 @@ class LinkEnd:
     def _resume(self, connection: Connection) -> None:
         session = self.session
         if session.connection is connection:
+            self.control.tell_signers()
             self.control.preferences.tell_again()
             self.links.spreading.tell_all(self)
             self.links.certificates.opened(self)
@@ -444,6 +448,7 @@ class NodeLinks:
         self.owners = OwnerSets(foreign)
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
+        self.signatures = LinkSignatures(publishers.site, self)
         self.certificates = CertificateRequests(publishers.site, self)
         self.subscriptions = SpreadingSubscriptions(scopes, self)
         self.neighbourhood = Neighbourhood(publishers.site, self)
@@ -495,6 +500,7 @@ class NodeLinks:
         """What the store kept is restored, with these records: from now on what is owed over a link is kept there."""
         self.restore_ids(records.get(SEEN, {}))
         self.restore_told(records.get(TOLD, {}))
+        self.signatures.restore(records.get(SIGNERS, {}).values())
         self._restore_wanted(records.get(WANTED_ROOM, {}))
         for name, filters in records.get(BRIDGED, {}).items():
             self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
@@ -579,11 +585,6 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
-
-
-def spoken_for(name: str, domains: Domains) -> frozenset[str]:
-    """The domains whose people a node may speak of, by the name in its certificate."""
-    return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
 
 
 def refusal_text(packet: Connack) -> str:

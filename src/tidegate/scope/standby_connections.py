@@ -114,6 +114,7 @@ class StandbyEnd(LinkEnd):
     def _resume(self, connection: Connection) -> None:
         """It is open. Nothing waits for it, and nothing is told: the connection that carries does that."""
         if self.session.connection is connection:
+            self.control.tell_signers()
             self.main.standbys[self.name] = self
             self.main.better.look()
 

@@ -62,6 +62,9 @@ class UntrustedEnd(LinkEnd):
 class UntrustedExports(LinkExports):
     """What leaves over one such link."""
 
+    def _attested(self, message: Message) -> None:
+        return None  # whose it is is not told
+
     def _static(self, message: Message) -> Static:
         context = self._gate().attributes.context(message)
         return self._of(context, message, message.link)

@@ -67,6 +67,11 @@ class Route(Protocol):
         ...
 
     @property
+    def relayed(self) -> bool:
+        """And all of them leave the scope that the message came to: what came from another node may go on as it is."""
+        ...
+
+    @property
     def guarded(self) -> bool:
         """Whether monitors listen: frames go to `fast` only while `calm` says so."""
         ...

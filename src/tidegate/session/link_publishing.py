@@ -15,9 +15,18 @@ from tidegate.session.message import Message
 from tidegate.session.packet_costs import AMPLE_LINK, STALLED
 from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Publishing
-from tidegate.session.reencoding import cross, pass_on
+from tidegate.session.reencoding import pass_on, relay
 from tidegate.wire import NONE, Publish, Reason, Type, encode_varint
-from tidegate.wire.envelope import BUNDLED, bundled_at, dynamic_at, is_bundle, plain_at, single
+from tidegate.wire.envelope import (
+    BUNDLED,
+    bundled_lengths,
+    dynamic_at,
+    flags_at,
+    is_bundle,
+    plain_at,
+    relayed_at,
+    single,
+)
 
 KNOWN: Final = 10_000  # static parts and topics of one connection
 KNOWN_BYTES: Final = 8 * 2**20  # and what they have together
@@ -36,11 +45,15 @@ class Imported:
     message: Message
     lane: Lane | None = None
     """Where the route stays as long as it holds."""
+    once: bool = False
+    """Its id is remembered, also if it has QoS 0."""
+    ringed: bool = False
+    """It has QoS 0, and may come another way too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """What QoS 1 messages of one static part and topic have in common."""
+    """What QoS 0 or QoS 1 messages of one static part and topic have in common."""
 
     lane: Lane
     name: bytes
@@ -72,7 +85,11 @@ class Importer(Protocol):
         ...
 
     def seen(self, message: Message) -> None:
-        """A QoS 1 message has been taken: it is not taken again, whichever way it comes."""
+        """A message has been taken: it is not taken again, whichever way it comes."""
+        ...
+
+    def note(self, message: Message) -> None:
+        """A QoS 0 message has been taken, and may come another way too."""
         ...
 
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
@@ -93,14 +110,14 @@ class LinkPublishing(Publishing):
         super().__init__(connection)
         self.importer = importer
         self._refusal: Refusal | None = None  # why the last QoS 0 or 1 message was not published
-        self._known: Weighed[tuple[bytes, bytes], tuple[Lane, bytes]] = Weighed(
+        self._known: Weighed[tuple[bytes, bytes], Alike] = Weighed(
             KNOWN, KNOWN_BYTES, lambda key: len(key[0]) + len(key[1])
         )
-        """By static part and topic: the lane of such messages, and the name of their route there."""
+        """By static part and topic: what QoS 0 messages have in common,"""
         self._alike: Weighed[tuple[bytes, bytes], Alike] = Weighed(
             KNOWN, KNOWN_BYTES, lambda key: len(key[0]) + len(key[1])
         )
-        """The same of QoS 1 messages, with what they have in common."""
+        """and QoS 1 messages."""
         self._epoch = importer.epoch
 
     def read_ahead(self, data: bytes, room: int) -> tuple[int, int]:
@@ -150,45 +167,48 @@ class LinkPublishing(Publishing):
                 continue
             if after >= stop or data[after]:
                 break
-            edge, body = plain_at(data, after + 1)
-            payloads: Sequence[bytes] | None = None
-            if not edge:
-                edge, body = plain_at(data, after + 1, BUNDLED)
-                if not edge or body > stop:
-                    break
-                payloads = bundled_at(data, edge, stop)
-            elif body > stop:
+            edge, body, flags = flags_at(data, after + 1, stop)
+            lengths: Sequence[int] = ()  # of several in one envelope
+            if flags == BUNDLED:
+                lengths = bundled_lengths(data, edge, stop)
+            elif flags:
                 break
             name = data[start:after]
             found = known.get((data[after + 1 : edge], name))
             if found is None:
                 break
-            lane, topic = found
-            route = lane.plans.get(topic)  # none after a change
-            if route is None or route.carried or (fast := route.fast) is None:
+            route = found.lane.plans.get(found.name)  # none after a change
+            if route is None or (fast := route.fast) is None:
                 break
             if route.guarded and not route.calm(self.session):
                 break
-            if payloads is not None:
-                pass_on(self.connection, route, name, payloads)
-                route.passed += len(payloads)
-                taken += len(payloads)
-                pos = stop
-                continue
-            payload = data[body:stop]
-            if fast:
-                packet = b"0%b%b\0%b" % (encode_varint(len(name) + 1 + len(payload)), name, payload)
+            if route.carried and not self._relays(route, found.message, name, data, edge, stop, len(lengths) or 1):
+                break
+            if lengths:
+                pass_on(self.connection, route, name, data, stop - sum(lengths), lengths)
+            elif route.cross:
+                pass_on(self.connection, route, name, data, body, (stop - body,))
+            elif fast:
+                packet = b"0%b%b\0%b" % (encode_varint(len(name) + 1 + stop - body), name, data[body:stop])
                 for target in fast:
                     out = target.out
                     if not out:
                         dirty.append(target)
                     out.append(packet)
-            if route.cross:
-                cross(self.connection, route, name, payload)
-            route.passed += 1
-            taken += 1
+            count = len(lengths) or 1
+            route.passed += count
+            taken += count
             pos = stop
         return pos, taken
+
+    def _relays(
+        self, route: Route, message: Message, name: bytes, data: bytes, edge: int, stop: int, count: int
+    ) -> bool:
+        """QoS 0 messages go on to other nodes as they came, as far as the node that they came from has the say."""
+        latest = self.site.wall + self.site.limits.clock_skew
+        if not route.relayed or not relayed_at(data, edge, message.origin.key, latest):
+            return False
+        return relay(self.connection, route, name, message, data[edge:stop], count)
 
     def _take_alike(self, data: bytes, start: int, after: int, stop: int) -> bool:
         """Takes a QoS 1 message whose topic ends at `after`, if it is like an earlier one; whether it is."""
@@ -230,7 +250,10 @@ class LinkPublishing(Publishing):
                 self._remember(packet, imported, imported.lane)
             self._refusal = None
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
-            if qos == 1 and (self._refusal is None or self._refusal.suppressed):
+            taken = self._refusal is None or self._refusal.suppressed
+            if imported.ringed and taken:
+                self.importer.note(message)
+            elif qos < 2 and imported.once and taken:
                 self._taken(message)
         elif imported is not None:
             self._refused(qos, pid, imported)
@@ -259,12 +282,10 @@ class LinkPublishing(Publishing):
             return
         name = packet.topic.encode()
         key = packet.payload[:edge], len(name).to_bytes(2, "big") + name
-        if packet.qos:
+        if packet.qos or imported.route.fast is not None:
             like = message.copied()
             like.payload = b""
-            self._alike[key] = Alike(lane, name, like)
-        elif imported.route.fast is not None:
-            self._known[key] = lane, name
+            (self._alike if packet.qos else self._known)[key] = Alike(lane, name, like)
 
     def _resent(self, packet: Publish) -> bool:
         """Whether it waits for PUBREL already: it is acknowledged again. Another message under the same identifier says

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.session.grant import Shut
 from tidegate.session.host import LINKS, Route
 from tidegate.session.link_session import LinkSession
+from tidegate.session.message import Message
 from tidegate.wire import encode_varint
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> 
         elif block == LINKS:
             session = connection.session
             for link in targets:
-                link.carry(name, payload, session)  # type: ignore[attr-defined]  # hot: these are `LinkSession`
+                link.carry(route, name, payload, session)  # type: ignore[attr-defined]  # hot: these are `LinkSession`
             continue
         else:
             length = len(name) + len(block) + len(payload)
@@ -37,32 +38,32 @@ def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> 
             out.append(other)
 
 
-def joined(before: bytes, payloads: Sequence[bytes]) -> bytes:
-    """QoS 0 publishes one after the other; `before`: what stands in them between the length and the payload."""
+def joined(before: bytes, data: bytes, at: int, lengths: Sequence[int]) -> bytes:
+    """QoS 0 publishes one after the other, whose payloads stand in `data` from `at` on. `before`: what stands in them
+    between the length and the payload."""
     # hot: one look-up and two appends for each
     heads: dict[int, bytes] = {}
     parts: list[bytes] = []
-    for payload in payloads:
-        length = len(payload)
-        head = heads.get(length)
-        if head is None:
+    append = parts.append
+    for length in lengths:
+        try:
+            append(heads[length])
+        except KeyError:
             head = heads[length] = b"0%b%b" % (encode_varint(len(before) + length), before)
-        parts.append(head)
-        parts.append(payload)
+            append(head)
+        stop = at + length
+        append(data[at:stop])
+        at = stop
     return b"".join(parts)
 
 
-def pass_on(connection: Connection, route: Route, name: bytes, payloads: Sequence[bytes]) -> None:
-    """The same for several messages that came together over a link, and what `fast` gets of them as well."""
-    site, count = connection.site, len(payloads)
+def pass_on(connection: Connection, route: Route, name: bytes, data: bytes, at: int, lengths: Sequence[int]) -> None:
+    """Messages that came together over a link go to `fast`, and to those of `cross` that are no links."""
+    site, count = connection.site, len(lengths)
     for block, targets in ((b"\0", route.fast), *route.cross) if route.fast else route.cross:
         if block == LINKS:
-            for link in targets:
-                assert isinstance(link, LinkSession)
-                for payload in payloads:
-                    link.carry(name, payload, connection.session)
             continue
-        frames = joined(name if block is None else name + block, payloads)
+        frames = joined(name if block is None else name + block, data, at, lengths)
         for target in targets:
             out = target.out
             if not out:
@@ -72,3 +73,19 @@ def pass_on(connection: Connection, route: Route, name: bytes, payloads: Sequenc
                 continue
             out.append(frames)
             site.counters.frames_sent += count - 1
+
+
+def relay(connection: Connection, route: Route, name: bytes, message: Message, body: bytes, count: int) -> bool:
+    """Messages that came over a link go on to other nodes as they came, with this node's word on them in place of the
+    last one's; whether all of those take that. `message` is one of them without its payload, and `body` what follows
+    the static part of their envelope."""
+    frames: list[tuple[LinkSession, bytes]] = []
+    for link in route.cross[-1][1]:
+        assert isinstance(link, LinkSession)
+        frame = link.relayed(name, message, body, count)
+        if not frame:
+            return False
+        frames.append((link, frame))
+    for link, frame in frames:
+        link.relay(frame, count)
+    return True

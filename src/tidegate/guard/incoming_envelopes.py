@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNENVELOPED: Final = Deny(step=Step.WRITE, rule="unenveloped")
 
 
-class Receiving:
+class IncomingEnvelopes:
     """Takes what one client's connection to the broker brings."""
 
     __slots__ = ("_opened", "own", "scope", "session", "upstream", "v5")
