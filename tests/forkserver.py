@@ -62,6 +62,7 @@ _PRELOADED: Final = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.streaming.datasource",
 )
+_SCRIPTS: Final = ("run.py", "dying.py")  # of examples, and a driver that dies
 _DESCRIPTORS: Final = 16
 _PATH: Final = os.environ.get("PYTHONPATH", "")  # of the server, too
 _original: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -76,7 +77,7 @@ def _warm(command: Any, environment: Mapping[str, str]) -> list[str] | None:
     words = [os.fspath(word) for word in command]
     if words[0] == TIDEGATE:
         return words
-    if words[0] == sys.executable and len(words) > 1 and words[1].endswith("run.py"):
+    if words[0] == sys.executable and len(words) > 1 and words[1].endswith(_SCRIPTS):
         return words[1:]
     if tuple(words[:3]) == _API:
         return [TIDEGATE, *words[3:]]

@@ -20,6 +20,7 @@ from processes import Served, from_file, on_uvloop, until
 from sockets.acts import dismissed, setting
 from sockets.holding import ISSUER, Holder
 from tidegate.authentication import jwks
+from tidegate.authentication.outgoing_request import OutgoingRequest
 from tidegate.config import load
 from tidegate.errors import ConfigError
 from tidegate.policy.capability import PrivateKey
@@ -210,7 +211,7 @@ def test_an_answer_that_never_ends(tmp_path: Path, drip: str, monkeypatch: pytes
 
     reloaded()
     for thread in threading.enumerate():
-        if thread.name == "jwks":
+        if thread.name == "request":
             thread.join(PATIENCE)
             assert not thread.is_alive()
 
@@ -219,7 +220,7 @@ def test_a_failure_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is reported as any bug in a thread, and nobody waits for an answer that cannot come."""
     seen: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", seen.append)
-    monkeypatch.setattr(jwks, "_get", lambda client, address, trace: 1 // 0)
+    monkeypatch.setattr(OutgoingRequest, "_answer", lambda *_: 1 // 0)
     with pytest.raises(ConfigError, match="see the log"):
         jwks.fetch("http://127.0.0.1:1/keys")
     assert [each.exc_type for each in seen] == [ZeroDivisionError]

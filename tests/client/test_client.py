@@ -190,6 +190,17 @@ async def test_a_silent_broker_is_left() -> None:
             await gone.wait()
 
 
+async def test_a_broker_that_hangs_up_is_not_waited_for() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(serve, "127.0.0.1", port), asyncio.timeout(PATIENCE):
+        with pytest.raises(Unreachable, match="closed the connection before it answered"):
+            await Client("127.0.0.1", port=port, timeout=10 * PATIENCE).__aenter__()
+
+
 async def test_a_session_is_resumed() -> None:
     async with live() as node, Client("127.0.0.1", port=node.port) as other:
         options = {"identifier": "sleeper", "clean": False, "session_expiry": 60}

@@ -173,6 +173,7 @@ def test_a_batch_that_was_not_read_whole_is_not_done(plant: Plant, monkeypatch: 
         plant.once()
     monkeypatch.undo()
     assert [done.records for done in plant.once()] == [3]
+    assert plant.offsets("raw") == [0, 1, 2], "what was written of it is written once"
 
 
 def test_batches_go_on_where_the_last_ended(plant: Plant) -> None:

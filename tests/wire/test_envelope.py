@@ -349,6 +349,7 @@ CHANGED: Iterable[Mapping[str, Any]] = [
     {"scored": True},
     {"under": "a"},
     {"others": (b"a",)},
+    {"signer": bytes(32)},
 ]
 FIELDS: Iterable[Mapping[str, Any]] = [
     {"id": replace(ENVELOPE.id, number=1)},
@@ -365,6 +366,7 @@ def test_everything_that_stays_is_signed() -> None:
     changed += [replace(ENVELOPE, **fields) for fields in FIELDS]
     changed += [FULL, replace(FULL, proof=b"8.proof")]
     stated = [envelope.signed_bytes(value, PAYLOAD) for value in chain([ENVELOPE], changed)]
+    stated += [envelope.signed_bytes(ENVELOPE, b"9.5"), envelope.signed_bytes(ENVELOPE, PAYLOAD, b"text")]
     assert len(set(stated)) == len(stated)
     assert {name for fields in CHANGED for name in fields} | {"floor", "facts", "path", "link", "data"} == set(
         Static.__slots__

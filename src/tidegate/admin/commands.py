@@ -66,6 +66,8 @@ def admin_commands(
             typed(control.CheckToken, lambda each: checked(each.token)),
             typed(control.SignIn, sign_ins.sign_in),
             typed(control.SignOut, sign_ins.sign_out),
+            typed(control.OpenIdBegin, sign_ins.openid_begin),
+            typed(control.OpenIdFinish, sign_ins.openid_finish),
             typed(control.RegisterSource, lambda each: _there(ingest.sources).register(each)),
             typed(control.RemoveSource, lambda each: _there(ingest.sources).remove(each)),
             typed(control.OpenSealed, ingest.open),

@@ -163,6 +163,26 @@ class SignOut(ControlCommand):
     session: Text = field(repr=False)
 
 
+@command("openid_begin")
+class OpenIdBegin(ControlCommand):
+    """Somebody wants to sign in at an issuer."""
+
+    issuer: Text | None = None  # which of `http.oidc`; None: the only one
+    next: Text | None = None  # the path on this host where they go then
+
+
+@command("openid_finish")
+class OpenIdFinish(ControlCommand):
+    """They are back, with what the issuer has given to their browser."""
+
+    binding: Text = field(repr=False)
+    state: Text = field(repr=False)
+    code: Text | None = field(default=None, repr=False)
+    iss: Text | None = None
+    address: Text
+    replaces: Text | None = field(default=None, repr=False)
+
+
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
-"""Sign-in: a person shows a password or a token once, and has a session of the node from then on.
+"""Sign-in: a person shows a password or a token once, or comes back from an OpenID Connect issuer, and has a session of
+the node from then on.
 
 - A session is 256 random bits, made anew with every sign-in. Only its SHA-256 is kept, in memory: a restart ends all.
 - It ends by age, when its person signs out, and with what is behind it: the user, their password, the role that they
-  had when they signed in, or the token. That is looked up with every request.
+  had when they signed in, the token, or the issuer. That is looked up with every request.
 - Which role somebody has, `http.roles` says: the first of admin, operator, auditor that lists them, else `user`.
   Whoever has registered by themselves is a user.
 - Passwords are verified as over MQTT: off the loop, and with the same limits against guessing.
@@ -16,24 +17,28 @@ import re
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from tidegate.admin.administration import Administration
-from tidegate.admin.control_commands import SignIn, SignOut
+from tidegate.admin.control_commands import OpenIdBegin, OpenIdFinish, SignIn, SignOut
 from tidegate.admin.identities import NodeIdentities
+from tidegate.admin.openid_sign_in import OpenIdSignIns
 from tidegate.admin.roles import Role
 from tidegate.admin.token_administration import TokenAdministration
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.identity_providers import IdentityProviders
+from tidegate.authentication.openid_token import Person
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
 from tidegate.config.administration import AdministrativeRole
 from tidegate.config.directory import self_registered
 from tidegate.errors import Problem
 from tidegate.policy.identities import USER
-from tidegate.policy.selector import Selector, Term
+from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.subject import Subject
 from tidegate.store.journal.rows import Kind
 from tidegate.wire import Reason
 
@@ -60,6 +65,12 @@ class Session:
     """As it is stored."""
     token: str | None = None
     """Its id."""
+    signed_in: float | None = None
+    """When it was shown that it is them; None: a token was shown."""
+    person: Person | None = None
+    """Whom an identity provider vouches for."""
+    issuer: str | None = None
+    """The address of that provider."""
 
 
 class SigningNode(Protocol):
@@ -70,6 +81,7 @@ class SigningNode(Protocol):
     authentication: Authentication
     identities: NodeIdentities
     passwords: Passwords
+    providers: IdentityProviders
     administration: Administration | None
 
 
@@ -79,6 +91,7 @@ class SignIns:
     def __init__(self, node: SigningNode) -> None:
         self._node = node
         self._sessions: dict[bytes, Session] = {}  # by digest, the oldest first
+        self.elsewhere = OpenIdSignIns(node.providers)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -97,10 +110,31 @@ class SignIns:
             session = await self._by_password(command.user, command.password, command.address, now)
         else:
             raise Problem("sign in with `user` and `password`, or with `token`", problem="invalid")
+        return self._begun(session, command.address)
+
+    async def openid_begin(self, command: OpenIdBegin) -> dict[str, Any]:
+        """Where a browser has to go to sign in at an issuer."""
+        self._check_protected()
+        return await self.elsewhere.begin(command, self._node.config)
+
+    async def openid_finish(self, command: OpenIdFinish) -> dict[str, Any]:
+        """A new session of whoever has signed in there, and where they wanted to go."""
+        if command.replaces is not None:
+            self._sessions.pop(_digest(command.replaces), None)
+        self._check_protected()
+        try:
+            person, next = await self.elsewhere.finish(command)
+        except Problem as problem:
+            if problem.problem == "unauthenticated":
+                self._refused(command.address, "", str(problem))
+            raise
+        return {**self._begun(self._by_person(person), command.address), "next": next}
+
+    def _begun(self, session: Session, address: str) -> dict[str, Any]:
         text = PREFIX + urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
         self._make_room(session)
         self._sessions[_digest(text)] = session
-        self._written(session, "sign in", f"from {command.address}")
+        self._written(session, "sign in", f"from {address}")
         return {**self._shown(session), "session": text}
 
     def sign_out(self, command: SignOut) -> dict[str, Any]:
@@ -144,14 +178,39 @@ class SignIns:
             case Outcome.LIMITED:
                 raise Problem("too many wrong passwords; wait a minute", problem="too-many")
             case _:
-                node.audit.site.open()
-                reason = Reason.BAD_USER_NAME_OR_PASSWORD
-                node.audit.log.refused(address, "", user, reason, "wrong user name or password", RULE)
+                self._refused(address, user, "wrong user name or password")
                 raise Problem("wrong user name or password; try again", problem="unauthenticated")
         expires, role = now + self._longest, self._role(user)
         return Session(
-            id=secrets.token_hex(8), user=user, identity=identity or None, role=role, expires=expires, password=stored
+            id=secrets.token_hex(8),
+            user=user,
+            identity=identity or None,
+            role=role,
+            expires=expires,
+            password=stored,
+            signed_in=now,
         )
+
+    def _by_person(self, person: Person) -> Session:
+        return Session(
+            id=secrets.token_hex(8),
+            user=person.full_name,
+            identity=None,
+            role=self._role_of_person(person),
+            expires=min(time.time() + self._longest, person.expires),
+            person=person,
+            issuer=self._issuer(person.provider),
+        )
+
+    def _issuer(self, provider: str) -> str | None:
+        """Its address; None: there is no such provider any more."""
+        known = self._node.providers.issuers.get(provider)
+        return None if known is None else known.settings.issuer
+
+    def _refused(self, address: str, user: str, why: str) -> None:
+        audit = self._node.audit
+        audit.site.open()
+        audit.log.refused(address, "", user or None, Reason.BAD_USER_NAME_OR_PASSWORD, why, RULE)
 
     def _make_room(self, session: Session) -> None:
         now = time.time()
@@ -183,6 +242,9 @@ class SignIns:
             except Problem:
                 return False
             return bool(token["role"] == session.role and token["identity"] == session.identity)
+        if session.person is not None:
+            known = session.issuer is not None and self._issuer(session.person.provider) == session.issuer
+            return known and self._role_of_person(session.person) is session.role
         user = session.user or ""
         return (
             session.password is not None
@@ -213,8 +275,28 @@ class SignIns:
         terms = {Term("user", user, domain)}
         terms |= {Term("role", role, domain) for role in entry.roles}
         terms |= {Term("group", group, domain) for group in entry.groups}
+        return self._listed(terms)
+
+    def _role_of_person(self, person: Person) -> Role:
+        """The same for somebody of an identity provider."""
+        rules = self._node.config.built.rules
+        subject = Subject(
+            kind="client",
+            client="",
+            user=person.name,
+            scope="",
+            node="",
+            domain=person.provider,
+            roles=person.roles,
+            groups=person.groups,
+        )
+        return self._listed(terms_of(subject, rules.domain, rules.domains))
+
+    def _listed(self, terms: Collection[Term]) -> Role:
+        config = self._node.config
+        domain = config.built.rules.domain
         for role in (Role.ADMIN, Role.OPERATOR, Role.AUDITOR):
-            listed = config.http.roles.get(AdministrativeRole(role), ())
+            listed = () if config.http is None else config.http.roles.get(AdministrativeRole(role), ())
             if listed and not Selector.parse(list(listed)).within(domain).terms.isdisjoint(terms):
                 return role
         return Role.USER
@@ -226,7 +308,7 @@ class SignIns:
 
     def _shown(self, session: Session) -> dict[str, Any]:
         shown = {"id": session.id, "role": session.role.value, "user": session.user, "identity": session.identity}
-        return {**shown, "expires": session.expires, "by": _by(session)}
+        return {**shown, "expires": session.expires, "by": _by(session), "signed_in": session.signed_in}
 
     def _written(self, session: Session, action: str, detail: str) -> None:
         audit = self._node.audit

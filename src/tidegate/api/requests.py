@@ -81,6 +81,8 @@ class Route(APIRoute):
     """A route that nobody passes without the one check of who may (see `access`), before anything else is looked at."""
 
     checked: Handler
+    tolerant = False
+    """Whether others may add parameters to its address."""
 
     def handler(self) -> tuple[Handler, Iterable[str]]:
         """The function that answers, and the query parameters that it accepts."""
@@ -95,7 +97,7 @@ class Route(APIRoute):
             callers: Callers = request.app.state.callers
             try:
                 request.state.caller = await callers.authorise(request, self.path)
-                if request.scope["query_string"]:
+                if request.scope["query_string"] and not self.tolerant:
                     _check_query(request, known)
                 return await handle(request)
             except (Problem, HTTPException, RequestValidationError, ClientDisconnect):

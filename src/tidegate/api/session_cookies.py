@@ -1,6 +1,8 @@
-"""The cookie of somebody who has signed in, and what a request with it must be.
+"""The cookies of somebody who has signed in, or is about to elsewhere, and what a request with them must be.
 
 - The cookie is for this host and for requests of its own pages alone (`SameSite=Strict`), and no script can read it.
+- Who signs in at an OpenID Connect issuer has another one meanwhile, which says that it was this browser that began. It
+  is sent when the issuer sends the browser back (`SameSite=Lax`), and is worth nothing besides.
 - A request with it must name a host that is known here (`http.hosts`): a page of another name that resolves to this
   address gets nothing. One that changes something must not come from another origin.
 """
@@ -18,8 +20,9 @@ from starlette.requests import Request
 from tidegate.api.problems import Kind, Problem
 
 PLAIN: Final = "tidegate-session"
-SECURE: Final = "__Host-tidegate-session"
+BINDING: Final = "tidegate-sign-in"
 _SESSION: Final = re.compile(r"ts_[A-Za-z0-9_-]{43}")
+_BINDING: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
@@ -31,12 +34,20 @@ class SessionCookies:
 
     @property
     def name(self) -> str:
-        return SECURE if self._secure else PLAIN
+        return self._prefixed(PLAIN)
+
+    def _prefixed(self, name: str) -> str:
+        return f"__Host-{name}" if self._secure else name
 
     def of(self, request: Request) -> str | None:
         """The session in a request; None: there is none."""
         found = request.cookies.get(self.name)
         return found if found is not None and _SESSION.fullmatch(found) else None
+
+    def binding(self, request: Request) -> str | None:
+        """The sign-in elsewhere that this browser has begun; None: it has not."""
+        found = request.cookies.get(self._prefixed(BINDING))
+        return found if found is not None and _BINDING.fullmatch(found) else None
 
     def check(self, request: Request) -> None:
         """Problem unless a page of this host has sent a request."""
@@ -68,5 +79,12 @@ class SessionCookies:
 
     def header(self, session: str, seconds: int) -> str:
         """`Set-Cookie` for a session; with 0 seconds the browser forgets it."""
+        return self._header(PLAIN, session, "Strict", seconds)
+
+    def binding_header(self, binding: str, seconds: int) -> str:
+        """The same for a sign-in elsewhere."""
+        return self._header(BINDING, binding, "Lax", seconds)
+
+    def _header(self, name: str, value: str, site: str, seconds: int) -> str:
         secure = "; Secure" if self._secure else ""
-        return f"{self.name}={session}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+        return f"{self._prefixed(name)}={value}; Path=/; HttpOnly; SameSite={site}; Max-Age={seconds}{secure}"

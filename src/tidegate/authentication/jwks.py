@@ -4,37 +4,25 @@ They are refreshed when they are `REFRESH` seconds old, and when a token was sig
 every `PAUSE` seconds, whatever clients show. Keys that cannot be fetched refuse a configuration: a node does not begin
 without them. A refresh that fails keeps those that there are.
 
-`accepted` and `fetch` block; call them in a thread. They follow no redirections and use no proxy: the keys decide who
-gets in, so they come from where the configuration says or not at all.
+`accepted` and `fetch` block; call them in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import threading
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
 
 import structlog
 
+from tidegate.authentication.outgoing_request import Failed, OutgoingRequest
 from tidegate.config import Config
 from tidegate.config.capabilities import complete
 from tidegate.errors import ConfigError
-from tidegate.lazy import LazyModule
 from tidegate.policy.capability import Accepts
 from tidegate.policy.capability.jwk import keys_of_jwks
 
-if TYPE_CHECKING:
-    import httpx
-else:
-    httpx = LazyModule("httpx")
-
-PATIENCE = 5.0  # seconds of silence, and for the content
 ALTOGETHER = 15.0  # seconds for one address, however the answer comes: meanwhile nothing else can be changed
-LARGEST = 1 << 20  # bytes
 REFRESH = 3600.0  # seconds after which keys are fetched again
 PAUSE = 60.0  # least seconds between two refreshes
 
@@ -107,61 +95,10 @@ def accepted(config: Config, content_at: Callable[[str], bytes] | None = None) -
 
 
 def fetch(address: str) -> bytes:
-    request = _Request(address)
-    request.start()
-    request.join(ALTOGETHER)
-    if request.is_alive():
-        request.abandon()
-        raise _failed(address, f"it takes more than {ALTOGETHER:g} s")
-    if isinstance(request.outcome, ConfigError):
-        raise request.outcome
-    return request.outcome
-
-
-class _Request(threading.Thread):
-    """One request. In a thread of its own: a name that is not resolved, or headers that come byte by byte, have no end
-    that could be set. Nobody waits for it when the node stops."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(name="jwks", daemon=True)
-        self._address = address
-        self._socket: socket.socket | None = None
-        self.outcome: bytes | ConfigError = _failed(address, "asking for them failed, see the log")
-
-    def run(self) -> None:
-        try:
-            with httpx.Client(timeout=PATIENCE, trust_env=False, follow_redirects=False) as client:
-                self.outcome = _get(client, self._address, self._trace)
-        except ConfigError as error:
-            self.outcome = error
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:  # the last: of a name that is none
-            self.outcome = _failed(self._address, str(error) or type(error).__name__)
-
-    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            self._socket = info["return_value"].get_extra_info("socket")
-
-    def abandon(self) -> None:
-        """Lets it end: what it waits for does not come any more."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-
-def _get(client: httpx.Client, address: str, trace: Callable[[str, Mapping[str, Any]], None]) -> bytes:
-    headers = {"accept-encoding": "identity"}  # what is not compressed is as large as it looks
-    with client.stream("GET", address, headers=headers, extensions={"trace": trace}) as response:
-        if response.status_code != httpx.codes.OK:
-            raise _failed(address, f"it answers {response.status_code}")
-        until = time.monotonic() + PATIENCE
-        content = b""
-        for piece in response.iter_raw():
-            content += piece
-            if len(content) > LARGEST:
-                raise _failed(address, f"it is larger than {LARGEST >> 20} MiB")
-            if time.monotonic() > until:
-                raise _failed(address, f"it takes more than {PATIENCE:g} s")
-        return content
+    try:
+        return OutgoingRequest(address).send(ALTOGETHER)
+    except Failed as failed:
+        raise _failed(address, str(failed)) from None
 
 
 def _failed(address: str, why: str) -> ConfigError:

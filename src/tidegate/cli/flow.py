@@ -288,22 +288,13 @@ def _document(
 
 def _drawn(form: Format, config: Config, selection: _Selection) -> str:
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
-    from tidegate.flow.bundles import within
     from tidegate.flow.drawing.graph import dot, mermaid, svg
-    from tidegate.flow.reach import Reach
-    from tidegate.flow.route import shortest
+    from tidegate.flow.drawing.selection import selection as selected
 
-    graph, route, source, target = selection.graph, None, selection.source, selection.target
-    if source is not None and target is not None:
-        route = shortest(graph, source, target, paths=selection.paths)
-        if route is None:
-            terminal.note(f"Nothing flows from {source} to {target}.")
-    elif not selection.everything:
-        reach = Reach(graph, paths=selection.paths)
-        if source is not None:
-            graph = within(graph, (source, *reach.reached(source)))
-        elif target is not None:
-            graph = within(graph, (target, *(name for name in graph.entities if reach.reaches(name, target))))
+    source, target = selection.source, selection.target
+    graph, route = selected(selection.graph, source, target, paths=selection.paths)
+    if source is not None and target is not None and route is None:
+        terminal.note(f"Nothing flows from {source} to {target}.")
     ancestors = config.built.rules.space.parents
     parents = {f"scope:{child}": tuple(f"scope:{name}" for name in names) for child, names in ancestors.items()}
     draw = {Format.MERMAID: mermaid, Format.DOT: dot, Format.SVG: svg}[form]

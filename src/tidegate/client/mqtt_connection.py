@@ -85,6 +85,7 @@ class MqttConnection(aiomqtt.Client):
         self.lost: asyncio.Future[TidegateError] = self._loop.create_future()
         self.connack: Properties | None = None
         self.closing = False  # by this side
+        self._opening = False
         self._place = f"{host}:{port}"
         self._holder = holder
         self._take = take
@@ -97,6 +98,7 @@ class MqttConnection(aiomqtt.Client):
 
     async def open(self) -> None:
         """Connects. Refused or Unreachable if that cannot be done."""
+        self._opening = True
         try:
             await self.__aenter__()
         except aiomqtt.MqttCodeError as refused:
@@ -108,6 +110,8 @@ class MqttConnection(aiomqtt.Client):
             text = str(broken)
             why = "it does not answer" if "timed out" in text else text.partition("] ")[2] or text
             raise Unreachable(f"cannot connect to {self._place}: {why}") from None
+        finally:
+            self._opening = False
         self._disconnected.add_done_callback(self._over)
 
     async def answered(self) -> None:
@@ -257,6 +261,12 @@ class MqttConnection(aiomqtt.Client):
         else:
             self._end(Unreachable("the broker closed the connection without a word"))
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
+        self._loop.call_soon_threadsafe(self._hung_up)  # paho-mqtt may be on the thread on which it connects
+
+    def _hung_up(self) -> None:
+        """aiomqtt would wait for the CONNACK of a connection that is closed."""
+        if self._opening and not self._connected.done():
+            self._connected.set_exception(aiomqtt.MqttError("it closed the connection before it answered"))
 
     def _on_subscribe(
         self,

@@ -18,12 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from tidegate import policy
-from tidegate.config import protected_topics
+from tidegate.config import identity_providers, protected_topics
 from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
 from tidegate.config.flows import presences
-from tidegate.config.links import Broker, BrokerVersion, DirectedLink, directed_links, remote_scopes, scope_names
+from tidegate.config.links import (
+    LISTED,
+    Broker,
+    BrokerVersion,
+    DirectedLink,
+    directed_links,
+    remote_scopes,
+    scope_names,
+)
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
 from tidegate.config.problems import ConfigErrors, DocumentPath
@@ -99,7 +107,8 @@ class _Builder:
         self.problems: list[ConfigError] = []
         self.domain = config.node.domain
         trusted = {} if config.trust is None else config.trust.domains
-        self.domains = MappingProxyType({name: Domain(**dict(section)) for name, section in trusted.items()})
+        believed = {name: Domain(**dict(section)) for name, section in trusted.items()}
+        self.domains = MappingProxyType(believed | identity_providers.domains(config))
         self.parser = parser or Parser()
         if parser is None:
             for index, reference in enumerate(config.functions):
@@ -357,6 +366,8 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
     if config.capabilities is not None and capabilities is not None:
         section = config.capabilities.model_dump(mode="json", exclude={"issuers": {"__all__": {"keys"}}})
         content["capabilities"] = {**section, "keys": list(thumbprints(capabilities))}
+    if elsewhere := identity_providers.domains(config):
+        content["identity_providers"] = {name: domain.plain for name, domain in elsewhere.items()}
     add(content)
     return digest.hexdigest()[:12]
 
@@ -401,8 +412,10 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         out=directed.get(f"{near}->{far}"),
         into=directed.get(f"{far}->{near}"),
         via=tuple(map(str, entry.via)),
-        peer=entry.peer,
+        peer=None if entry.peer == LISTED else entry.peer,
         trusted=entry.trusted,
+        plain_backup=entry.plain_backup,
+        sign=entry.sign,
         overflow=entry.overflow,
         export=entry.export,
         forward=entry.forward,

@@ -35,6 +35,7 @@ from tidegate.config import (
     administration,
     brokering,
     directory,
+    identity_providers,
     links,
     lint,
     listeners,
@@ -381,6 +382,7 @@ class Config(CheckedSection):
         layout = [*links.problems(self), *rbac.layout_problems(self)]
         yield from (*listeners.problems(self), *directory.problems(self), *repeated_ids(self))
         yield from (*administration.problems(self), *sources.problems(self), *layout)
+        yield from identity_providers.problems(self)
         yield from pipeline.problems(self)
         if not layout:  # what refers to scopes and links would only be wrong in the same way
             yield from (*brokering.problems(self), *references.problems(self), *monitors.problems(self))

@@ -24,7 +24,7 @@ from tidegate.policy.levels import SIGNED
 from tidegate.policy.views import MAX_CONTENT
 from tidegate.predicate import UNKNOWN
 from tidegate.session import Context, Link, Message, SourceContext, Subject
-from tidegate.session.carried_proof import CARRIED
+from tidegate.session.carried_proof import shown_pairs
 
 CONTEXTS: Final = 10_000  # decoded ones that are kept
 CONTEXT_BYTES: Final = 8 * 2**20  # and what they have together
@@ -103,9 +103,7 @@ class MessageAttributes(dict[str, Any]):
                 pairs = message.properties.user_properties
                 if self.attributes.rules.announces_floor and pairs and pairs[-1][0] == FLOOR:
                     pairs = pairs[:-1]  # that is the node's own
-                if pairs and pairs[0][0] == CARRIED:
-                    pairs = pairs[1:]
-                return _by_name(pairs)
+                return _by_name(shown_pairs(pairs))
             case "scores" if self.attributes.context(message).scored:
                 # only the pipeline scores: a device cannot vouch for itself
                 try:

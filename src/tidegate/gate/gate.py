@@ -45,14 +45,14 @@ from tidegate.session import (
     Session,
     Subject,
 )
-from tidegate.session.carried_proof import CARRIED
+from tidegate.session.carried_proof import HIDDEN
 from tidegate.topics import overlaps, valid_topic
 from tidegate.wire import NONE, V5, Properties, Reason
 
 RESERVED = Deny(step=Step.WRITE, rule="reserved")
 UNHEARD = Deny(step=Step.READ, rule="reserved")
 SAMPLES = 1000  # topics of a shared lane for which its own lanes need not compile
-_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES, CARRIED))
+_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES)) | HIDDEN
 """User properties for the node, or from it. Those of a publisher are not passed on: receivers would believe them."""
 
 ORDINARY: Final = 1024  # bytes of a context

@@ -71,8 +71,8 @@ class BackendAuthentication:
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return self._here.completed(connection, client, identity)
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
-        return self._here.peer(connection, expected)
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
+        return self._here.peer(connection, expected, plain)
 
     def reauthorize(self, session: Session) -> Identity | Refused:
         return self._here.reauthorize(session)

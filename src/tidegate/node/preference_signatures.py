@@ -26,6 +26,7 @@ from tidegate.policy.home_preferences import HomePreferences, TravellingPreferen
 from tidegate.policy.identities import USER
 from tidegate.policy.trust import common_name
 from tidegate.scope.foreign_preferences import ROOM as SETS
+from tidegate.scope.link_signatures import NodeSigner
 
 if TYPE_CHECKING:
     from tidegate.node.node import Node
@@ -84,6 +85,8 @@ class PreferenceSignatures:
                     home, self._numbers.numbers, signer=read.signer, certificate=read.certificate
                 )
         realm = self._node.realm
+        signer = None if read.signer is None else NodeSigner(read.signer.short, read.certificate)
+        realm.node_links.signatures.changed(signer, lambda data: common_name(data) if self.issued(data) else "")
         realm.node_links.travel(travelling, self.verify)
         realm.foreign.review(self.verify)
 
@@ -133,6 +136,8 @@ class _Read:
                 first = x509.load_pem_x509_certificate(Path(cert).read_bytes())
                 read.certificate = first.public_bytes(serialization.Encoding.DER)
             found = [x509.load_pem_x509_certificates(Path(root).read_bytes()) for root in roots if root is not None]
+            if read.signer is not None and any(link.sign for link in config.links) and not read.signer.signs_short:
+                raise KeysError(f"{key} cannot sign messages: use an Ed25519 key, or an EC key on P-256")
         except (OSError, ValueError, KeysError) as error:
             raise ConfigError(f"the certificates for links to other nodes cannot be read: {error}") from error
         read.authorities = tuple(authority for each in found for authority in each)

@@ -56,6 +56,13 @@ Domains = Mapping[str, Domain]
 NO_DOMAINS: Final[Domains] = MappingProxyType({})
 """Nothing is believed of anybody elsewhere."""
 _UNKNOWN: Final = Domain()
+
+
+def spoken_for(name: str, domains: Domains) -> frozenset[str]:
+    """The domains whose people a node may speak of, by the name in its certificate."""
+    return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
+
+
 MAX_NAMES: Final = 1_000
 """Names and attributes that may come from another node with what its domain believes."""
 

@@ -17,12 +17,23 @@ from tidegate.gate import Gate
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import LinkControl
+from tidegate.scope.link_signatures import Attested, unchanged
 from tidegate.scope.preference_changes import OwnerSets
 from tidegate.session import Context, Message, Session
-from tidegate.session.carried_proof import carried, without_proof
+from tidegate.session.carried_proof import carried, carried_signature, without_proof
 from tidegate.session.frames import EXACT, Parts
 from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_varint, publish_head
-from tidegate.wire.envelope import STATIC_BYTES, Static, bundle, encode_static, of_source, plain, seal
+from tidegate.wire.envelope import (
+    STATIC_BYTES,
+    Static,
+    bundle_head,
+    encode_static,
+    of_source,
+    plain,
+    relayed,
+    seal,
+    static_cache,
+)
 
 STATICS: Final = 10_000  # of one link that are kept
 _EXPORTED: Final = ("kind", "client", "user", "domain", "scope", "node", "level")
@@ -31,6 +42,11 @@ _LISTS: Final = ("roles", "groups")
 
 class LinkExports:
     """What leaves over one link (session.Exporter)."""
+
+    proofs = True
+    """Whether capabilities and proofs travel."""
+    signs = False
+    """Whether this node signs what nobody else has."""
 
     def __init__(
         self,
@@ -55,6 +71,9 @@ class LinkExports:
         self._heads: Weighed[tuple[bytes, bytes, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._relayed: Weighed[tuple[bytes, bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         """The same of messages that came from other nodes, each of one that made it."""
+        self._signed: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
+        """The static part of what others have signed; empty: it is not what they signed any more."""
+        self._opened = static_cache(STATICS)
 
     def parts(self, message: Message, qos: int, retain: bool, now: float) -> Parts:
         """The frame of a message, split where the packet identifier goes."""
@@ -68,27 +87,36 @@ class LinkExports:
             known = self._statics[key] = encode_static(self._static(message)), topic.encode()
         static, there = known
         id = origin.key
-        if message.properties is NONE and message.expires is None and not message.retain:
+        if message.properties is NONE and message.expires is None and not message.retain and not self.signs:
             dynamic = plain(id, message.number, message.published, message.qos, message.output)
             tail = b"\0%b%b%b" % (static, dynamic, message.payload)
             return publish_head(there, qos, retain, len(tail)), tail
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         properties, text = message.properties, carried(message.properties)
-        proof = None
-        if text is not None:
-            properties, proof = without_proof(properties), text.encode()
+        published, own_qos, retained = message.published, message.qos, message.retain
+        signature = attested = None
+        if properties is not NONE:
+            attested = self._attested(message)
+            properties = without_proof(properties)
+        proof = text.encode() if text is not None and self.proofs else None
+        if attested is not None:
+            signature, published, own_qos, retained = attested.about
+            static = self._signed[key]
+        elif self.signs:
+            signature = self._signature(static, message, proof, properties)
         payload = seal(
             static,
             id,
             message.number,
             message.output,
-            message.published,
+            published,
             expiry,
-            message.qos,
-            message.retain,
+            own_qos,
+            retained,
             message.payload,
             None,
             proof,
+            signature,
         )
         if properties is not NONE or expiry is not None:
             properties = replace(without_floor(properties, self.link), message_expiry_interval=expiry)
@@ -113,8 +141,10 @@ class LinkExports:
             (payload,) = payloads
             body = plain(site.origin.key, first, site.wall)
             return b"0%b%b%b%b" % (encode_varint(len(head) + len(body) + len(payload)), head, body, payload)
-        body = bundle(site.origin.key, first, site.wall, payloads)
-        return b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
+        lengths = list(map(len, payloads))
+        body = bundle_head(site.origin.key, first, site.wall, lengths)
+        length = encode_varint(len(head) + len(body) + sum(lengths))
+        return b"".join((b"0", length, head, body, *payloads))
 
     def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
         """The frame of messages that came from another node: what they agree in is said anew, the rest as it came."""
@@ -134,6 +164,32 @@ class LinkExports:
         crossed = self.link.crossing(message.topic)
         there = (message.topic if crossed is None else crossed[0]).encode()
         return b"%b%b\0%b" % (len(there).to_bytes(2, "big"), there, encode_static(self._static(message)))
+
+    def _signature(self, static: bytes, message: Message, proof: bytes | None, properties: Properties) -> bytes:
+        """Of this node."""
+        signatures = self._control.links.signatures
+        return signatures.signature(self._opened[static], message, proof, properties)
+
+    def _attested(self, message: Message) -> Attested | None:
+        """What the node has signed that made the message, if nothing of that has changed since."""
+        text = carried_signature(message.properties)
+        attested = None if text is None else Attested.decode(text)
+        if attested is None or not attested.holds(message):
+            return None
+        key = (message.context, message.origin.node, message.topic, message.link)
+        known = self._signed.get(key)
+        if known is None:
+            known = self._signed[key] = self._as_signed(message)
+        return attested if known else None
+
+    def _as_signed(self, message: Message) -> bytes:
+        attested, here = self._gate().attributes.context(message).attested, self._static(message)
+        if not attested or not unchanged(attested, here, self._opened):
+            return b""
+        signer = self._opened[attested].signer
+        if signer is not None:
+            self._control.links.signatures.tell(self._control.end, signer)
+        return relayed(attested, floor=here.floor, facts=here.facts, path=here.path, link=here.link)
 
     def _static(self, message: Message) -> Static:
         context = self._gate().attributes.context(message)
@@ -186,6 +242,36 @@ class LinkExports:
             reads = () if each.when is None else each.when.reads
             names |= {path.split(".")[1] for path in reads if path.startswith("p.")}
         return {name: value for name, value in subject.attributes.items() if name in names}
+
+
+class SigningExports(LinkExports):
+    """What leaves over a link with `sign`: each message by itself, with the signature of the node that made it."""
+
+    signs = True
+
+    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+        return b""  # nobody has signed them, and each is signed by itself
+
+    def frame(self, head: bytes, payloads: Sequence[bytes]) -> bytes:
+        site = self._control.end.site
+        static = head[int.from_bytes(head[:2], "big") + 3 :]
+        frames: list[bytes] = []
+        for payload in payloads:
+            site.number += 1
+            message = Message("", payload, 0, False, site.wall, site.origin, site.number, b"", "")
+            signature = self._signature(static, message, None, NONE)
+            body = seal(
+                static, site.origin.key, site.number, 0, site.wall, None, 0, False, payload, None, None, signature
+            )
+            there = head[: len(head) - len(static)]
+            frames.append(b"0%b%b%b" % (encode_varint(len(there) + len(body)), there, body))
+        return b"".join(frames)
+
+    def _static(self, message: Message) -> Static:
+        signatures = self._control.links.signatures
+        assert signatures.own is not None
+        signatures.tell(self._control.end, signatures.own.digest)
+        return replace(super()._static(message), signer=signatures.own.digest)
 
 
 def without_floor(properties: Properties, link: ScopeLink) -> Properties:

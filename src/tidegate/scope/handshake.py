@@ -120,7 +120,8 @@ class Handshake:
             return Refused(text="a node shows its certificate, and nothing else")
         links, tls = self.scope.node_links, connection.certificate
         end = None if links is None else links.find(greeting)
-        peer = self.authenticator.peer(connection, None if end is None else end.link.peer)
+        expected, plain = (None, False) if end is None else (end.link.peer, end.link.plain)
+        peer = self.authenticator.peer(connection, expected, plain)
         if end is None and tls is not None and tls["certificate"]:  # others are told nothing of the links here
             far, _, near = greeting.link[:200].partition("->")
             return Refused(text=f"there is no link of this node from `{near}` to `{far}`; add it under `links`")

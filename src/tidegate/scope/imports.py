@@ -14,12 +14,14 @@ from tidegate.bounded import Bounded, Weighed
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.gate import Deny, Plan, Step
 from tidegate.policy import Demand, Subject
+from tidegate.policy.domains import spoken_for
 from tidegate.policy.preference_sets import UNNUMBERED
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.link_control import PREFIX, LinkControl
+from tidegate.scope.link_signatures import CHANGED, Attested, renamed
 from tidegate.scope.seen_ids import Id
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
-from tidegate.session.carried_proof import with_proof
+from tidegate.session.carried_proof import with_proof, with_signature, without_hidden
 from tidegate.session.link_publishing import Imported
 from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.wire import NONE, Properties, Publish, Reason
@@ -49,6 +51,8 @@ class LinkImports:
         self._statics = static_cache(STATICS)
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
+        self.ringed = False
+        """Whether what comes over this link may come over another one too."""
         self._renewed = 0  # so often
         self._last: tuple[Message | None, Id] = None, ("", b"", 0, 0)
         """The message that was found to be like another one last, and its id."""
@@ -69,16 +73,22 @@ class LinkImports:
             self._report(link, packet.topic, NOT_SHARED, envelope.id)
             return NOT_SHARED
         id = envelope.id
-        if why := self._not_spoken_for(domains, static, id.node):
-            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why), id)
+        why, attested = self._believed(domains, envelope, packet, payload)
+        if why:
+            said = f"{UNKNOWN_ORIGIN.error}: {why}"
+            self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why, error=said), id)
             return UNKNOWN_ORIGIN
+        once = packet.qos > 0 or attested is not None
+        ringed = self.ringed and not packet.retain and not once
         if packet.retain:  # also one that has been here: it is not gone at the other end
             self.control.came_retained(packet.topic)
         known = self._known(static, id)
         kept = self.scope.retained.get(packet.topic) if packet.retain else None
         if kept is not None and self._id(kept) == known:
             return None
-        if packet.qos and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
+        if ringed and (known in self.scope.seen_ids.unkept or known in self.scope.seen_ids):
+            return None
+        if once and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
             if packet.retain:
                 self.control.passed_over(known)
             return None
@@ -91,13 +101,13 @@ class LinkImports:
                 self._report(link, packet.topic, answer, id)
                 return answer
             proven = answer
-        context = self._context(static, link, packet, envelope, proven)
+        context = self._context(static, link, packet, envelope, proven, attested is not None)
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
-        message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties)
-        each = static.capability is not None  # it may expire, and its proof counts once
-        return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None)
+        message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties, attested)
+        each = ringed or static.capability is not None or attested is not None  # looked at more closely
+        return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None, once, ringed)
 
     def supposed(self, packet: Publish) -> Message | Deny:
         """What a message would be here that the other node could send; why it would be refused. Nothing is kept of it,
@@ -111,7 +121,8 @@ class LinkImports:
         before = link.before(packet.topic)
         if before is None:
             return NOT_SHARED
-        if why := self._not_spoken_for(domains, envelope.static, envelope.id.node):
+        why = self._not_made_by(envelope.static, envelope.id.node) or _strangers(domains - self.domains)
+        if why:
             return replace(UNKNOWN_ORIGIN, detail=why)
         context = self._context(envelope.static, link, packet, envelope)
         return self._message(packet, link, before, envelope, payload, context)
@@ -133,6 +144,7 @@ class LinkImports:
         payload: bytes,
         context: bytes,
         floor_properties: Properties = NONE,
+        attested: Attested | None = None,
     ) -> Message:
         """A message as it is here."""
         id = envelope.id
@@ -147,7 +159,9 @@ class LinkImports:
         if properties is not NONE:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = site.now + interval
-            properties = forwarded(properties)
+            properties = without_hidden(forwarded(properties))
+        if attested is not None:
+            properties = with_signature(properties, attested.encode())
         if envelope.proof is not None and envelope.static.capability is not None:
             properties = with_proof(properties, envelope.proof.decode())
         if floor_properties is not NONE:
@@ -220,6 +234,10 @@ class LinkImports:
         last, id = self._last
         self.seen_ids.add(id if last is message else self._id(message))
 
+    def note(self, message: Message) -> None:
+        """A QoS 0 message has been taken, and may come another way too."""
+        self.seen_ids.note(self._id(message))
+
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
         """Whether a PUBLISH is the one that these messages came from."""
         try:
@@ -273,32 +291,69 @@ class LinkImports:
         statics = [static, *(open(each, None, statics=self._statics)[0].static for each in static.others)]
         return {_text(each.publisher, "domain") for each in statics}
 
+    def is_ringed(self, ringed: bool) -> None:
+        """More is known of the ways between nodes."""
+        if ringed != self.ringed:
+            self.ringed = ringed
+            self.renew()
+            session = self.control.end.session
+            session.ringed = ringed
+            self.scope.subscribing.retouch(session)
+
     def renew(self) -> None:
         """There is another connection, or there are other rules: what was believed over the last one is asked again."""
         self._contexts.clear()
         self._renewed += 1
 
-    def _not_spoken_for(self, domains: set[str], static: Static, node: str) -> str:
+    def _believed(
+        self, domains: set[str], envelope: Envelope, packet: Publish, payload: bytes
+    ) -> tuple[str, Attested | None]:
         """Why the other node may not say this, of its publisher and of those of all that it was made from; empty: it
-        may."""
+        may. And what the node has signed that made it."""
+        if why := self._not_made_by(envelope.static, envelope.id.node):
+            return why, None
+        strange, signs = domains - self.domains, self.control.end.link.sign
+        if envelope.signature is None:
+            return (_strangers(strange) or ("it is not signed" if signs else "")), None
+        name, unproven = self.control.links.signatures.signed_by(envelope, payload, packet.properties)
+        if unproven is CHANGED:
+            return unproven, None
+        if name:
+            rules = self.scope.gate.rules
+            alien = domains - spoken_for(name, rules.domains) | domains & rules.formerly
+            if not alien:
+                return (_redirected(envelope, packet) if strange else ""), Attested.of(envelope, payload)
+            unproven = f"signed by {name[:100]}, who does not speak for it"
+        if strange or signs:
+            return f"{_strangers(strange or domains)}, {unproven}", None
+        return "", None
+
+    def _not_made_by(self, static: Static, node: str) -> str:
+        """Why a node cannot have made this; empty: it can."""
         if self.scope.site.origin.node in (node, static.origin):
             return "with an id of this node"  # what is made here does not come from elsewhere
         if static.origin != node:
             return f"made by {static.origin}, and numbered by {node}"
-        strange = sorted(domains - self.domains)
-        return f"of the domain {', '.join(f'{domain[:100]!r}' for domain in strange)}" if strange else ""
+        return ""
 
     def _id(self, message: Message) -> Id:
         domain = self.scope.gate.attributes.context(message).subject.domain
         return domain, message.origin.key, message.number, message.output
 
     def _context(
-        self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope, proven: bool = False
+        self,
+        static: Static,
+        link: NodeLinkEnd,
+        packet: Publish,
+        envelope: Envelope,
+        proven: bool = False,
+        attested: bool = False,
     ) -> bytes:
         before = link.before(packet.topic)
         taken = packet.qos if before is None else min(packet.qos, link.qos(before))
         lowered = envelope.qos if envelope.qos != taken else None
-        key = (static.data, packet.topic, f"{lowered} proven" if proven else str(lowered))
+        how = f"{lowered}{' proven' if proven else ''}{' attested' if attested else ''}"
+        key = (static.data, packet.topic, how)
         data = self._contexts.get(key)
         if data is None:
             others: list[SourceContext] = []
@@ -307,7 +362,8 @@ class LinkImports:
                 source = self._made(other.static, link, other.static.topic)
                 others.append(SourceContext(source.encode(), link.type, other.published or None))
             made = self._made(static, link, packet.topic)
-            context = replace(made, qos=lowered, others=tuple(others), signed=proven)
+            signed = static.data if attested else b""
+            context = replace(made, qos=lowered, others=tuple(others), signed=proven, attested=signed)
             data = self._contexts[key] = context.encode()
         return data
 
@@ -350,6 +406,20 @@ def _owner(static: Static) -> tuple[str, int] | None:
     if static.preferences is not None:
         return static.preferences[1], static.preferences[2]
     return None if _text(static.publisher, "user") == "" else ("", UNNUMBERED)
+
+
+def _strangers(domains: Collection[str]) -> str:
+    """Why what comes from people of these domains is not believed; empty: there are none."""
+    return f"of the domain {', '.join(f'{domain[:100]!r}' for domain in sorted(domains))}" if domains else ""
+
+
+def _redirected(envelope: Envelope, packet: Publish) -> str:
+    """Why a message that only its signature speaks for cannot have come so; empty: it can."""
+    if packet.retain and not envelope.retain:
+        return "it was not published as retained"
+    if renamed(envelope.static.topic, packet.topic):
+        return f"it was signed for the topic {envelope.static.topic[:100]!r}"
+    return ""
 
 
 def _text(said: Any, name: str) -> str:

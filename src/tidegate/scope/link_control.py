@@ -1,6 +1,7 @@
 """What two nodes tell each other over a link beside messages, on topics that are never routed.
 
 - An owner's preferences: see `preference_changes`.
+- The certificates of nodes that have signed messages: see `link_signatures`.
 - The end of the retained messages that a link carries when it opens: what came over it before and was not among them
   is gone at the other side.
 - Rules of publishers, who knows a certificate, which nodes are in a group: see `spreading_rules`,
@@ -19,6 +20,7 @@ from tidegate.errors import ProtocolError
 from tidegate.scope import preference_changes, vocabulary
 from tidegate.scope.certificate_requests import TOPICS as CERTIFICATES
 from tidegate.scope.link_questions import ANSWER, QUESTION, LinkQuestions
+from tidegate.scope.link_signatures import SIGNER
 from tidegate.scope.neighbourhood import STATE
 from tidegate.scope.preference_changes import PreferenceChanges
 from tidegate.scope.seen_ids import Id
@@ -51,6 +53,7 @@ class LinkControl:
         self.links = links
         self.questions = LinkQuestions(end)
         self.preferences = PreferenceChanges(end, links)
+        self._signers: dict[bytes, bytes] = {}  # certificates of nodes that sign, by their digests, that it has to know
         self._repeated: set[str] | None = None  # retained topics that have come since the link has opened
         self._repeated_bytes = 0
         self._passed_over: set[Id] = (
@@ -68,6 +71,17 @@ class LinkControl:
         self._repeated, self._repeated_bytes = set(), 0
         self._passed_over, self._missing = set(), False
         self._introduced = False
+
+    def tell_signer(self, digest: bytes, certificate: bytes) -> None:
+        """A message is about to leave that the holder of a certificate has signed."""
+        if digest not in self._signers:
+            self._signers[digest] = certificate
+            self.send(SIGNER, certificate)
+
+    def tell_signers(self) -> None:
+        """There is a new connection: before anything else."""
+        for certificate in self._signers.values():
+            self.send(SIGNER, certificate)
 
     def retained_sent(self) -> bool:
         """All retained messages have been handed to the session; True while some of them wait."""
@@ -101,6 +115,8 @@ class LinkControl:
             self.links.spreading.take(self.end, payload)
         elif topic == WANTED:
             self.links.subscriptions.take(self.end, payload)
+        elif topic == SIGNER:
+            self.links.signatures.take(self.end, payload)
         elif topic == STATE:
             self.links.neighbourhood.take(self.end, payload)
         elif topic in CERTIFICATES:

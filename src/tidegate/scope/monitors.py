@@ -470,7 +470,7 @@ class Monitoring:
         context = self.scope.gate.attributes.decoded(data)
         if rewritten and context.sealed:
             context = replace(context, sealed=False, under=None)
-        return replace(context, signed=context.signed and not changed, token="").encode()
+        return replace(context, signed=context.signed and not changed, token="", attested=b"").encode()
 
     def context(
         self, data: bytes, before: str, topic: str, qos: int | None = None, *, crossed: bool = False

@@ -67,7 +67,7 @@ class RememberedContexts:
         key = (message.context, message.topic, link, message.published if timed else None)
         sources = self._known.get(key)
         if sources is None:
-            own = replace(context.called(message.topic), sealed=False, under=None, key=None, others=())
+            own = replace(context.called(message.topic), sealed=False, under=None, key=None, attested=b"", others=())
             others = (replace(other, link=other.link or link) for other in context.others)
             sources = self._known[key] = unique((SourceContext(own.encode(), link, key[-1]), *others))
         return sources

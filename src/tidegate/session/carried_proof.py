@@ -1,8 +1,8 @@
-"""The proof of a message on its way to other nodes, which verify it again.
+"""The proof of a message on its way to other nodes, which verify it again, and the signature of the node that made it.
 
-Until it leaves the node it stands in front of the user properties of the message, as a pair that nobody is shown: it is
-kept wherever they are, over a restart, too. Clients and conditions do not see it, and what a monitor makes of a message
-does not have it: that is not what the publisher has signed.
+Until they leave the node they stand in front of the user properties of the message, as pairs that nobody is shown: they
+are kept wherever those are, over a restart, too. Clients and conditions do not see them, and what a monitor makes of a
+message does not have them: that is not what was signed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from tidegate.wire import NONE, Properties
 
 CARRIED: Final = "tidegate-proof"
 """The name of the pair."""
+SIGNATURE: Final = "tidegate-signature"
+"""The same of a signature, which stands behind a proof if there are both."""
+HIDDEN: Final = frozenset((CARRIED, SIGNATURE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,37 @@ def carried(properties: Properties) -> str | None:
     return pairs[0][1] if pairs and pairs[0][0] == CARRIED else None
 
 
+def with_signature(properties: Properties, text: str) -> Properties:
+    """Before `with_proof`."""
+    return replace(properties, user_properties=((SIGNATURE, text), *properties.user_properties))
+
+
+def carried_signature(properties: Properties) -> str | None:
+    """What `with_signature` was given."""
+    return next((text for name, text in properties.user_properties[:2] if name == SIGNATURE), None)
+
+
+def shown_pairs(pairs: Pairs) -> Pairs:
+    """User properties without those that are carried."""
+    while pairs and pairs[0][0] in HIDDEN:
+        pairs = pairs[1:]
+    return pairs
+
+
 def without_proof(properties: Properties) -> Properties:
     """The properties as others see them."""
-    if carried(properties) is None:
+    pairs = properties.user_properties
+    if not pairs or pairs[0][0] not in HIDDEN:
         return properties
-    left = replace(properties, user_properties=properties.user_properties[1:])
+    left = replace(properties, user_properties=shown_pairs(pairs))
+    return NONE if left == NONE else left
+
+
+def without_hidden(properties: Properties) -> Properties:
+    """Properties that come from elsewhere: whoever sends them cannot have anything carried."""
+    if not any(name in HIDDEN for name, _ in properties.user_properties):
+        return properties
+    left = replace(
+        properties, user_properties=tuple(pair for pair in properties.user_properties if pair[0] not in HIDDEN)
+    )
     return NONE if left == NONE else left

@@ -72,6 +72,8 @@ class Context:
     it (`policy.preference_sets`). None: it was published here, or nobody owns it."""
     token: str = ""
     """The capability of its publisher, signed, if it goes on to other nodes."""
+    attested: bytes = b""
+    """The static part of its envelope as it came, if the node that made the message has signed that."""
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
 
@@ -161,6 +163,8 @@ class Context:
             known["foreign"] = list(self.foreign)
         if self.token:
             known["token"] = self.token
+        if self.attested:
+            known["attested"] = self.attested
         if self.others:
             known["others"] = [other.fields() for other in self.others]
             return SEVERAL + cbor2.dumps(known)
@@ -210,6 +214,7 @@ class Context:
             path=tuple(known.get("path", ())),
             foreign=tuple(known["foreign"]) if "foreign" in known else None,
             token=known.get("token", ""),
+            attested=known.get("attested", b""),
             others=tuple(SourceContext.read(fields) for fields in known.get("others", ())),
         )
 
@@ -237,7 +242,7 @@ class SourceContext:
     @property
     def publisher(self) -> tuple[bytes, str | None]:
         """Whose it is: the same for all topics of one who publishes in the same way."""
-        return replace(self.context, topic=None, qos=None).encode(), self.link
+        return replace(self.context, topic=None, qos=None, attested=b"").encode(), self.link
 
     def fields(self) -> list[Any]:
         """For the store."""

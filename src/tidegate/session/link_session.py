@@ -8,8 +8,8 @@ the fast lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
@@ -17,10 +17,13 @@ from tidegate.session.frames import Parts
 from tidegate.session.link import Link, NodeLinkEnd
 from tidegate.session.message import Delivery, Message
 from tidegate.session.runtime import Full, Site
-from tidegate.session.session import NEVER, Session
+from tidegate.session.session import NEVER, NOT_CROSSING, Session
 from tidegate.wire.envelope import MAX_BUNDLE
 
-BUNDLED_BYTES: Final = 64 * 1024  # that are gathered at most
+if TYPE_CHECKING:
+    from tidegate.session.host import Route
+
+GATHERED: Final = 256 * 1024  # bytes: when so much has been read meanwhile, what was gathered leaves
 PACE: Final = 0.001  # seconds from one writing to the next while there is much: so long a message waits at most
 BUSY: Final = 8  # messages that are much
 LATELY: Final = 0.005  # seconds in which they leave; see `docs/design/hot-path.md`
@@ -54,8 +57,11 @@ class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
     __slots__ = (
+        "_appended_to",
+        "_begins",
         "_bundles",
-        "_free",
+        "_listed",
+        "_opened_at",
         "_put_at",
         "_recent",
         "_waiting",
@@ -64,6 +70,7 @@ class LinkSession(Session):
         "displaced",
         "exporter",
         "refusing",
+        "ringed",
     )
 
     guards = False
@@ -74,10 +81,15 @@ class LinkSession(Session):
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
         self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
+        self.ringed = False  # what goes over it may get where what goes over another link gets
         self.bundling = False  # the other node takes several messages in one envelope
-        self._bundles: dict[tuple[bytes, bytes, str], list[bytes]] = {}
-        """QoS 0 messages of this turn, by what they agree in: how they begin, and then the payload of each."""
-        self._free = 0  # bytes that may still be gathered; below 0, they leave
+        self._bundles: dict[tuple[bytes, Route], list[bytes]] = {}
+        """QoS 0 messages of this turn, by what they agree in: the payload of each;"""
+        self._begins: list[bytes] = []  # and how they begin
+        self._appended_to: list[tuple[dict[Route, list[bytes]], Route]] = []
+        """Where their sources have them, who append to them without asking (`Session.crossing`)."""
+        self._opened_at = 0  # so many bytes had been read when the first of them came
+        self._listed = False  # the site asks at each flush
         self._put_at = float("-inf")  # when some left last,
         self._recent = 0.0  # and how many did lately, those of long ago counting less
         self._waiting = False  # some wait for a moment
@@ -136,59 +148,87 @@ class LinkSession(Session):
             return False
         return self.connection is None or self.window <= 0 or self.queued > 0
 
-    def carry(self, name: bytes, payload: bytes, source: Session) -> None:
+    def carry(self, route: Route, name: bytes, payload: bytes, source: Session) -> None:
         """A QoS 0 message of a client, which a plan has decided. It leaves with those of this turn that begin alike: in
-        the order of each publisher and topic."""
-        # hot: one look-up, one append
+        the order of each publisher and topic. `name`: its topic as it stands in a packet."""
+        # hot: one look-up, one append; most that follow are appended by `Reader._read`
         if self.shut:
             self.site.counters.dropped += self.connection is not None
             return
-        key = source.context, name, source.inward.type
+        key = source.context, route
         try:
             self._bundles[key].append(payload)
         except KeyError:
-            try:
-                head = self.exporter.head(name, source)
-            except ValueError:  # too much stands beside it
-                self.site.counters.dropped += 1
-                return
-            if not self._bundles:
-                self.site.gathered.append(self._turn_ends)
-            self._bundles[key] = [head, payload]
-            self._free -= len(head)
-        self._free -= len(payload)
-        if self._free < 0:
+            self._open_bundle(key, name, payload, source)
+        if not self.bundling:
             self.gathered()
 
-    def _turn_ends(self) -> None:
+    def _open_bundle(self, key: tuple[bytes, Route], name: bytes, payload: bytes, source: Session) -> None:
+        site, route = self.site, key[1]
+        try:
+            head = self.exporter.head(name, source)
+        except ValueError:  # too much stands beside it
+            site.counters.dropped += 1
+            return
+        if not self._bundles:
+            self._opened_at = site.counters.bytes_received
+            if not self._listed:
+                self._listed = True
+                site.gathered.append(self._flushed)
+        self._begins.append(head)
+        bundle = self._bundles[key] = [payload]
+        if self.bundling and len(route.cross) == len(route.cross[0][1]) == 1:  # it goes nowhere else
+            if source.crossing is NOT_CROSSING:
+                source.crossing = {}
+            source.crossing[route] = bundle
+            self._appended_to.append((source.crossing, route))
+
+    def _flushed(self) -> bool:
         """What was gathered leaves; or a moment later, if many have left lately: to write to the other node, and to
-        be read there, costs as much as dozens of messages."""
-        if self._recent >= BUSY and self.site.now < self._put_at + PACE and not self._waiting:
-            self._waiting = True
-            self.site.unfinished.append(self._moment_later)
-        elif not self._waiting:
-            self.gathered()
+        be read there, costs as much as dozens of messages. Whether something stays."""
+        site = self.site
+        if self._bundles and site.counters.bytes_received - self._opened_at < GATHERED:
+            if self._recent >= BUSY and site.now < self._put_at + PACE and not self._waiting:
+                self._waiting = True
+                site.unfinished.append(self._moment_later)
+            if self._waiting:
+                return True
+        self.gathered()
+        self._listed = False
+        return False
 
     def _moment_later(self) -> bool:
         self._waiting = False
         self.gathered()
         return False
 
+    def _closed_bundles(self) -> Iterable[tuple[bytes, list[bytes]]]:
+        """All that were open: what each begins with, and its payloads."""
+        bundles, self._bundles = self._bundles, {}
+        heads, self._begins = self._begins, []
+        for crossing, route in self._appended_to:
+            crossing.pop(route, None)
+        self._appended_to.clear()
+        return zip(heads, bundles.values(), strict=True)
+
     def gathered(self) -> None:
         if not self._bundles:
             return
-        bundles, self._bundles, self._free = self._bundles, {}, BUNDLED_BYTES if self.bundling else 0
-        now, count = self.site.now, sum(map(len, bundles.values())) - len(bundles)
-        if self.bundling:
-            self._recent = self._recent * max(0.0, 1 - (now - self._put_at) / LATELY) + count
+        now = self.site.now
+        self._recent *= max(0.0, 1 - (now - self._put_at) / LATELY)
         self._put_at = now
-        for bundle in bundles.values():
-            head, payloads = bundle[0], bundle[1:]
-            if len(payloads) == 1:  # hot: of many publishers
+        for head, payloads in self._closed_bundles():
+            count = len(payloads)
+            if self.bundling:
+                self._recent += count
+            if count == 1:  # hot: of many publishers
                 self._put(head, payloads)
                 continue
             most = MAX_BUNDLE if max(map(len, payloads)) <= LONGEST_BUNDLED else 1
-            for first in range(0, len(payloads), most):
+            if count <= most:
+                self._put(head, payloads)
+                continue
+            for first in range(0, count, most):
                 self._put(head, payloads[first : first + most])
 
     def _put(self, head: bytes, payloads: list[bytes]) -> None:
@@ -227,7 +267,7 @@ class LinkSession(Session):
         super().pause()
 
     def detach(self) -> None:
-        self._bundles = {}
+        self._closed_bundles()
         super().detach()
 
     def _set_direct(self) -> None:

@@ -270,10 +270,9 @@ class Reader:
         site = self.site
         connection = self.connection
         publishing = self.publishing
-        plans = self.lane.plans
+        plans, crossing = self.lane.plans, connection.session.crossing
         quick = self.quick
-        v5 = self.v5
-        limit = self.max_packet
+        v5, limit = self.v5, self.max_packet
         end = len(data)
         # see `packet_costs`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
         room = share = site.room
@@ -319,15 +318,19 @@ class Reader:
                     route = plans.get(data[start + 2 : after])
                     if route is not None and ((after <= stop) if not v5 else (after < stop and not data[after])):
                         if (fast := route.fast) is not None and (not route.guarded or route.calm(connection.session)):
-                            packet = data if not pos and stop == end else data[pos:stop]
-                            dirty = site.dirty
-                            for target in fast:
-                                out = target.out
-                                if not out:
-                                    dirty.append(target)
-                                out.append(packet)
+                            if fast:
+                                packet = data if not pos and stop == end else data[pos:stop]
+                                for target in fast:
+                                    out = target.out
+                                    if not out:
+                                        site.dirty.append(target)
+                                    out.append(packet)
                             if route.cross:
-                                cross(connection, route, data[start:after], data[after + v5 : stop])
+                                if (payloads := crossing.get(route)) is not None:
+                                    payloads.append(data[after + v5 : stop])
+                                else:
+                                    cross(connection, route, data[start:after], data[after + v5 : stop])
+                                    crossing = connection.session.crossing
                             route.passed += 1
                         else:
                             if site.effort > share:
@@ -414,7 +417,7 @@ class Reader:
                 if publishing.stalled:
                     self.need = STALLED
                     break
-                plans = self.lane.plans
+                plans, crossing = self.lane.plans, connection.session.crossing
             else:
                 if pos + 1 < end:
                     # a stretch is read: what was quick in it has its price as well

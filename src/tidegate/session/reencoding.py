@@ -26,7 +26,7 @@ def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> 
         elif block == LINKS:
             session = connection.session
             for link in targets:
-                link.carry(name, payload, session)  # type: ignore[attr-defined]  # hot: these are `LinkSession`
+                link.carry(route, name, payload, session)  # type: ignore[attr-defined]  # hot: these are `LinkSession`
             continue
         else:
             length = len(name) + len(block) + len(payload)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 from struct import error as StructError
 from typing import Final
 
@@ -57,15 +57,18 @@ __all__ = [
     "authentic_at",
     "authenticated",
     "bundle",
+    "bundle_head",
     "bundled_at",
     "bundled_lengths",
     "decode_static",
     "dynamic_at",
     "encode_static",
+    "flags_at",
     "from_property",
     "is_bundle",
     "open",
     "open_property",
+    "origin_half",
     "plain",
     "plain_at",
     "prefix",
@@ -107,6 +110,7 @@ _LENGTH: Final = Struct(">H")
 _ORIGIN: Final = 14
 _HEAD_SIZE: Final = HEAD.size
 _OTHER: Final = (0, 0, b"", 0, 0)
+_NONE_AT: Final = (0, 0, -1)
 _PLAIN_HEAD: Final = MAGIC + bytes((VERSION,))
 _DYNAMIC_SIZE: Final = _DYNAMIC.size
 _MICRO: Final = 1_000_000
@@ -143,7 +147,7 @@ class Envelope:
     retain: bool
     proof: bytes | None = None
     signature: bytes | None = None
-    """Ed25519, by the origin, of `signed_bytes`."""
+    """Of `signed_bytes`, by the origin: Ed25519, or ECDSA on P-256."""
 
 
 def static_cache(most: int) -> Bounded[bytes, Static]:
@@ -233,11 +237,22 @@ def plain(origin: bytes, number: int, published: float, qos: int = 0, output: in
 
 
 def bundle(origin: bytes, first: int, published: float, payloads: Sequence[bytes]) -> bytes:
-    """What stands behind the static part of several messages that agree in it: a dynamic part as `plain` makes it, with
-    the number of the first one (the others follow) and how many there are, the length of each payload, the payloads."""
-    count = len(payloads)
-    head = _DYNAMIC.pack(BUNDLED, origin, first, 0, round(published * _MICRO), count)
-    return b"".join((head, pack(f">{count}H", *map(len, payloads)), *payloads))
+    """What stands behind the static part of several messages that agree in it: what `bundle_head` makes, and the
+    payloads."""
+    return b"".join((bundle_head(origin, first, published, list(map(len, payloads))), *payloads))
+
+
+def bundle_head(origin: bytes, first: int, published: float, lengths: Sequence[int]) -> bytes:
+    """A dynamic part as `plain` makes it, with the number of the first of several messages (the others follow) and how
+    many there are, and the length of each payload."""
+    # hot: once per bundle and link
+    count = len(lengths)
+    return _bundled(count).pack(BUNDLED, origin, first, 0, round(published * _MICRO), count, *lengths)
+
+
+@lru_cache(maxsize=MAX_BUNDLE)
+def _bundled(count: int) -> Struct:
+    return Struct(f"{_DYNAMIC.format}{count}H")
 
 
 def plain_at(data: bytes, start: int, flags: int = 0) -> tuple[int, int]:
@@ -249,6 +264,16 @@ def plain_at(data: bytes, start: int, flags: int = 0) -> tuple[int, int]:
     end = start + _HEAD_SIZE + (data[start + 3] << 8 | data[start + 4]) + (data[start + 5] << 8 | data[start + 6])
     behind = end + _DYNAMIC_SIZE
     return (end, behind) if behind <= len(data) and data[end] == flags else (0, 0)
+
+
+def flags_at(data: bytes, start: int, stop: int) -> tuple[int, int, int]:
+    """The same, whatever the flags are, which come last; -1: there is no envelope before `stop`."""
+    # hot: once per packet that comes over a link
+    if data[start : start + 3] != _PLAIN_HEAD or stop < start + _HEAD_SIZE:
+        return _NONE_AT
+    end = start + _HEAD_SIZE + (data[start + 3] << 8 | data[start + 4]) + (data[start + 5] << 8 | data[start + 6])
+    behind = end + _DYNAMIC_SIZE
+    return (end, behind, data[end]) if behind <= stop else _NONE_AT
 
 
 def dynamic_at(data: bytes, start: int) -> tuple[bytes, int, int, float] | None:
@@ -431,13 +456,15 @@ def _read_proof(data: bytes, at: int) -> tuple[bytes, int]:
 # -- signing -----------------------------------------------------------------------------------------------------------
 
 
-def signed_bytes(envelope: Envelope, payload: bytes) -> bytes:
-    """What the origin signs: all that no node after it may change, and the digest of the payload."""
+def signed_bytes(envelope: Envelope, payload: bytes, properties: bytes = b"") -> bytes:
+    """What the origin signs: all that no node after it may change, and digests of the payload and of the properties
+    that stay."""
     half = origin_half(encode_static(envelope.static))
     id, proof = envelope.id, envelope.proof or b""
     fixed = _SIGNED.pack(id.origin, id.number, id.output, _micros(envelope.published), envelope.qos, envelope.retain)
     sizes = _LENGTH.pack(len(half)), _LENGTH.pack(len(proof))
-    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, sha256(payload).digest()))
+    digests = sha256(payload).digest(), sha256(properties).digest()
+    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, *digests))
 
 
 # -- as a user property ------------------------------------------------------------------------------------------------

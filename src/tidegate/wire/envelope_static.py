@@ -35,6 +35,7 @@ MAX_STATIC: Final = 16 * 1024
 MAX_PATH: Final = 64
 MAX_FACTS: Final = 64
 MAX_OTHERS: Final = 16
+SIGNER: Final = 32
 MAX_DEPTH: Final = 8
 """Lists and maps inside each other in an attribute, that of all attributes included."""
 MAX_ITEMS: Final = 1024
@@ -74,6 +75,8 @@ class Static:
     view: str | None = None
     """The publisher's table of visibility, as it came."""
     capability: bytes | None = None
+    signer: bytes | None = None
+    """SHA-256 of the certificate of the node that has signed the message, if one has."""
     link: str = ""
     """Type of the link that it came over, at the sender."""
     surroundings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
@@ -102,6 +105,7 @@ _ORIGIN: Final = {
     "scored": "scored",
     "sealed": "sealed",
     "signed": "signed",
+    "signer": "signer",
     "publisher": "publisher",
     "capability": "capability",
     "preferences": "preferences",
@@ -133,6 +137,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "signed": bool,
     "publisher": Mapping,
     "capability": (bytes, NoneType),
+    "signer": (bytes, NoneType),
     "preferences": (tuple, NoneType),
     "link": str,
     "path": tuple,
@@ -216,6 +221,8 @@ def _encode(static: Static) -> bytes:
         raise ValueError("a topic of an envelope is not valid")
     if not isinstance(static.publisher.get("kind"), str) or not isinstance(static.publisher.get("client"), str):
         raise ValueError("the publisher of an envelope has no kind or no client")
+    if static.signer is not None and len(static.signer) != SIGNER:
+        raise ValueError("the signer of an envelope is no SHA-256")
     if static.preferences is not None:
         fields["preferences"] = _preferences(static.preferences)
     if len(static.others) > MAX_OTHERS or not all(isinstance(other, bytes) for other in static.others):

@@ -1,0 +1,60 @@
+"""The identity providers of a node (`http.oidc`), and the threads on which they are asked.
+
+They have threads of their own, few and with a bounded queue: an issuer that hangs keeps nobody waiting but those who
+sign in there. A provider whose settings stay the same keeps what it has fetched when the configuration changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from tidegate.authentication.openid_provider import OpenIdProvider
+from tidegate.config import Config
+from tidegate.config.identity_providers import Oidc, providers
+
+THREADS: Final = 4
+WAITING: Final = 64
+"""Questions at a time, also those that wait for a thread."""
+
+T = TypeVar("T")
+
+
+class Busy(Exception):
+    """Too many are asking."""
+
+
+class IdentityProviders:
+    """Those of one node."""
+
+    def __init__(self, config: Config) -> None:
+        self.issuers: dict[str, OpenIdProvider] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="identity")
+        self._waiting = 0
+        self.change(config)
+
+    def change(self, config: Config) -> None:
+        """Those of another configuration from now on."""
+        before = self.issuers
+        self.issuers = {}
+        for _, settings in providers(config):
+            if isinstance(settings, Oidc):
+                same = before.get(settings.name)
+                kept = same is not None and same.settings == settings
+                self.issuers[settings.name] = same if same is not None and kept else OpenIdProvider(settings)
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """What a provider answers; Busy if too many are asking."""
+        if self._waiting >= WAITING:
+            raise Busy
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, question)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Nobody waits for what is still being asked."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
