@@ -192,13 +192,10 @@ class Authentication:
 
         `peer`: the certificate that a link to another node expects; no other is accepted then.
         """
-        tls = connection.certificate
-        transport = Transport(listener=connection.listener.name, address=connection.address)
+        tls, transport = connection.certificate, _encryption(connection)
         if tls is None:
             return transport
-        transport = replace(
-            transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
-        )
+        transport = replace(transport, certificate=tls["certificate"] is not None)
         trust = self.built.trust if peer is None else _only(peer)
         return self._judged(transport, tls["verified"], connection.site, trust)
 
@@ -220,24 +217,37 @@ class Authentication:
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
         shown: PeerCertificate | None = (connection.certificate or {}).get("verified")
-        if shown is None:
+        subject = name = degraded = ""
+        transport: Transport | Refused
+        if shown is not None:
+            transport = self._transport(connection, expected)
+            trust = self.built.trust
+            if not isinstance(transport, Refused) and transport.vouched is not None and trust is not None:
+                outcome = trust.judge(shown.der)  # a neighbour's word is for clients
+                closed = isinstance(outcome, Close)
+                transport = Refused(text=f"not trusted: {outcome}") if closed else transport.degrade()
+            if isinstance(transport, Refused):
+                return transport
+            try:
+                subject, name = subject_text(shown.der), common_name(shown.der)
+            except ValueError as error:
+                return Refused(text=f"its certificate cannot be read: {error}")
+            if not transport.trusted:
+                degraded = "its certificate is not on the trust list"
+                if not transport.degraded:
+                    return Refused(text=f"{degraded}, and no link names it as its `peer`")
+        elif plain:
+            transport, degraded = _encryption(connection), "it shows no certificate"
+        else:
             return Refused(text="a node shows its certificate, and this connection has none")
-        transport = self._transport(connection, expected)
-        if isinstance(transport, Refused):
-            return transport
-        if not transport.trusted or transport.vouched is not None:
-            return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
-        try:
-            subject, name = subject_text(shown.der), common_name(shown.der)
-        except ValueError as error:
-            return Refused(text=f"its certificate cannot be read: {error}")
         levels = self.built.rules.levels
         return Peer(
             subject=subject,
-            name=name,
-            certificate=shown.der,
+            name="" if degraded else name,
+            certificate=None if shown is None else shown.der,
+            degraded=degraded,
             address=connection.address,
             listener=transport.listener,
             level=levels.level_of(transport),
@@ -517,6 +527,13 @@ def vouching(config: Config) -> frozenset[str]:
 
 
 @lru_cache
+def _encryption(connection: Connection) -> Transport:
+    """What is known of a connection without its certificates."""
+    tls = connection.certificate
+    transport = Transport(listener=connection.listener.name, address=connection.address)
+    return transport if tls is None else replace(transport, tls_version=tls["version"], tls_cipher=tls["cipher"])
+
+
 def _only(peer: str) -> Trust:
     """The trust list of a link whose configuration names the certificate of its other end."""
     return Trust(By.CERTIFICATE if is_fingerprint(peer) else By.SUBJECT, (peer,))
