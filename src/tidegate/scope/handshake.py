@@ -78,12 +78,19 @@ class Handshake:
         if method is not None:
             exchange = self.authenticator.exchange(connection, packet, method)
             if exchange is None:
-                unknown = Refused(reason=Reason.BAD_AUTHENTICATION_METHOD, text="unknown authentication method")
-                self._refuse(connection, packet, unknown)
+                self._unknown_method(connection, packet, method)
                 return
             connection.authentication = Conversation(method, exchange, packet)
             self._step(connection, connection.authentication, packet.properties.authentication_data)
             return
+        self._authenticate(connection, packet)
+
+    def _unknown_method(self, connection: Connection, packet: Connect, method: str) -> None:
+        unknown = Refused(reason=Reason.BAD_AUTHENTICATION_METHOD, text="unknown authentication method")
+        self._refuse(connection, packet, unknown)
+
+    def _authenticate(self, connection: Connection, packet: Connect) -> None:
+        """Finds out who it is, by what CONNECT alone says."""
         answered = False
 
         def answer(found: Identity | Refused) -> None:
