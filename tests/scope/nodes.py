@@ -112,9 +112,18 @@ class Cable:
     """A connection that `here` has made to `there`, for their link."""
 
     def __init__(
-        self, here: Node, there: Node, name: str, *, level: str = "trusted", facts: tuple[str, ...] = ()
+        self,
+        here: Node,
+        there: Node,
+        name: str,
+        *,
+        level: str = "trusted",
+        facts: tuple[str, ...] = (),
+        degraded: str = "",
     ) -> None:
+        """`degraded`: why `there` does not trust `here`."""
         self.here, self.there = here, there
+        self.degraded = degraded
         self.name = name
         self.level, self.facts = level, facts
         self.why: object = ""
@@ -126,7 +135,7 @@ class Cable:
         other = self.there.realm.node_links.ends[f"{far}->{near}"]
         self.mine, self.theirs = Side(self.here, end), Side(self.there, other)
         self.theirs.connection.phase = self.mine.connection.phase = type(self.mine.connection.phase).WAITING
-        greeting = end.greeting()
+        greeting = end.greeting(self._peer(self.there))
         self.why = other.welcome(self.theirs.connection, greeting, self._peer(self.here)) or ""
         self.there.turn()
         if self.why:
@@ -141,7 +150,8 @@ class Cable:
         self.run()
 
     def _peer(self, node: Node) -> Peer:
-        return Peer(subject=f"CN={node.name}", name=node.name, level=self.level, facts=self.facts)
+        degraded = self.degraded if node is self.here else ""
+        return Peer(subject=f"CN={node.name}", name=node.name, level=self.level, facts=self.facts, degraded=degraded)
 
     def run(self) -> None:
         """Carries what both have to say until nobody says anything more."""

@@ -326,4 +326,4 @@ def _drawn(form: Format, network: Network, selection: _Selection) -> str:
     if source is not None and target is not None and route is None:
         terminal.note(f"Nothing flows from {source} to {target}.")
     draw = {Format.MERMAID: mermaid, Format.DOT: dot, Format.SVG: svg}[form]
-    return draw(network.title, graph, network.parents, route)
+    return draw(network.legend, graph, network.parents, route)

@@ -28,6 +28,8 @@ from tidegate.policy.scopes import ScopeGraph
 
 THEN: Final = " > "
 """Between the types by which a link leaves one node and arrives at another. No name of a type holds spaces."""
+LISTED: Final = 12
+"""Scopes in the title of a picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Network:
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
         self._often = Counter(scope for each in members for scope in each.space.scopes)
-        self._shared = all(each.brokering == members[0].brokering for each in members)
+        self._shared = len({each.brokering.pairs for each in members}) == 1
         self._types: dict[str, tuple[Member, str]] = {}
         """By what a type is called here."""
         self._allowed: dict[int, Allow] = {id(each): any_of(each.brokering) for each in members}
@@ -54,6 +56,13 @@ class Network:
     @property
     def title(self) -> str:
         return ", ".join(each.name for each in self._members)
+
+    @property
+    def legend(self) -> str:
+        """The same with their scopes, as long as these are few."""
+        if len(self._members) == 1 or sum(len(each.space.scopes) for each in self._members) > LISTED:
+            return self.title
+        return ", ".join(f"{each.name} ({', '.join(each.space.scopes)})" for each in self._members)
 
     @property
     def parents(self) -> dict[str, tuple[str, ...]]:
@@ -135,9 +144,7 @@ class Network:
         if not came or not leaves or came not in self._types or leaves not in self._types:
             return True  # nobody has told
         (one, type), (other, back) = self._types[came], self._types[leaves]
-        if one is not other and not self._shared:
-            return True  # at a scope of a node whose file is not there
-        return self._allowed[id(one)](type, back)
+        return (one is other or self._shared) and self._allowed[id(one)](type, back)
 
 
 def add_told(graph: ConnectionGraph, space: ScopeGraph, own: str, states: Mapping[str, NodeState]) -> None:
