@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sees to it that the servers and clients that tests use are installed, from Debian's packages: Mosquitto, PostgreSQL,
-# Node.js, and what cuts networks and moves clocks.
+# Node.js, Chromium, and what cuts networks and moves clocks.
 # Where they cannot be installed their tests are skipped with the reason; with CI=true that is a failure.
 set -euo pipefail
 
@@ -12,6 +12,7 @@ has mosquitto_pub || missing+=(mosquitto-clients)
 has node || missing+=(nodejs)
 has npm || missing+=(npm)
 has ip || missing+=(iproute2)
+has chromium || missing+=(chromium)
 compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
 # Debian keeps PostgreSQL's server outside the path.
 has postgres || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)

@@ -75,6 +75,26 @@ def test_figure_2_5_isolated_groups_and_what_changes_when_a_link_ends() -> None:
     assert [network.group(name) for name in "abc"] == ["abc"] * 3
 
 
+@pytest.mark.parametrize("order", [("ab", "bc", "ca"), ("bc", "ca", "ab"), ("ca", "ab", "bc")])
+def test_of_links_that_open_at_the_same_moment_one_gives_way(
+    order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as still:
+        still.setattr(Network, "run", lambda network: None)
+        still.setattr(Cable, "run", lambda cable: None)  # nobody hears of the others
+        network = Network(*((link[0], link[1]) for link in order), forest=True)
+    assert all(cable.why == "" for cable in network.cables.values())
+    network.run()
+    closed = {link for link, cable in network.cables.items() if cable.mine.closed or cable.theirs.closed}
+    assert closed == {"bc"}  # whichever came first
+    assert all("there is another way between" in why for why in network.refused)
+    network.cables["bc"].cut()
+    network.run()
+    assert {network.group(name) for name in "abc"} == {"abc"}
+    network.cables["bc"].plug()
+    assert "there is another way" in str(network.cables["bc"].why)
+
+
 def test_scopes_of_one_node_are_in_a_group_if_they_are_linked() -> None:
     space = ScopeGraph(scopes=("x", "y", "z"), links=both("x", "y"))
     a = Node("a", node_link("x", "far"), space=space)

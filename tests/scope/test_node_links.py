@@ -170,19 +170,49 @@ ALL_WRITE = rule("w", "*", "#", Action.WRITE)
 ALL_READ = rule("r", "*", "#", Action.READ)
 
 
-def test_a_ring_delivers_once() -> None:
+@pytest.mark.parametrize("level", ["trusted", "tls"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_ring_delivers_once(qos: int, level: str) -> None:
     a = Node("a", node_link("x", "y"), node_link("x", "z"))
     b = Node("b", node_link("y", "x"), node_link("y", "z"))
     c = Node("c", node_link("z", "y"), node_link("z", "x"))
-    cables = [Cable(a, b, "x->y"), Cable(b, c, "y->z"), Cable(c, a, "z->x")]
+    cables = [Cable(a, b, "x->y", level=level), Cable(b, c, "y->z", level=level), Cable(c, a, "z->x", level=level)]
     ends: list[End] = [node.peer("s") for node in (a, b, c)]
+
+    def run() -> None:
+        for _ in range(6):
+            for cable in cables:
+                if not cable.mine.closed:
+                    cable.run()
+
+    run()  # the nodes hear of the ring
     for end in ends:
         end.subscribe("#", 1)
-    say(a.peer("p"), "t", qos=1)
-    for _ in range(6):
+    publisher = a.peer("p")
+    for number in range(4):  # also those that might take the fast lane
+        say(publisher, "t", b"%d" % number, qos=qos)
+        run()
+        assert [got(end) for end in ends] == [[("t", b"%d" % number)]] * 3
+    cables[1].cut()
+    run()
+    say(publisher, "t", b"x", qos=qos)
+    run()
+    assert [got(end) for end in ends] == [[("t", b"x")]] * 3
+
+
+def test_where_there_is_no_ring_nothing_is_remembered_of_qos_0() -> None:
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    c = Node("c", node_link("z", "y"))
+    cables = [Cable(a, b, "x->y"), Cable(b, c, "y->z")]
+    publisher = a.peer("p")
+    for _ in range(3):
+        say(publisher, "t")
         for cable in cables:
             cable.run()
-    assert [got(end) for end in ends] == [[("t", b"x")]] * 3
+    for node in (a, b, c):
+        assert not node.scope.seen_ids.unkept
+        assert not any(end.plans.ringed for end in node.realm.node_links.ends.values())
 
 
 def test_the_floor_is_the_lower_of_what_is_claimed_and_of_the_connection() -> None:

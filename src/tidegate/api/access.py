@@ -109,6 +109,11 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/me/history"): _OWN,
         ("GET", "/me/export"): _OWN,
         ("GET", "/me/notices"): _OWN,
+        ("GET", "/me/erase"): _OWN,
+        ("POST", "/me/erase"): _OWN,
+        ("GET", "/erasures"): _LOOKING,
+        ("POST", "/erasures/{id}/grant"): _ADMIN,
+        ("POST", "/erasures/{id}/refuse"): _ADMIN,
         ("POST", "/me/credentials"): _OWN,
         ("PUT", "/me/key"): _OWN,
         ("POST", "/users"): _ADMIN,
@@ -168,8 +173,8 @@ def kinds_changed_by(role: Role) -> list[str] | None:
     return [one.kind for one in COLLECTIONS if one.changed_by is not None and role in one.changed_by]
 
 
-def check(routes: Iterable[tuple[str, str]]) -> None:
+def check(routes: Iterable[tuple[str, str]], allowed: Mapping[tuple[str, str], frozenset[Role]] = ALLOWED) -> None:
     """RuntimeError unless there is exactly one entry for every route."""
     found = set(routes)
-    if strange := found ^ ALLOWED.keys():
+    if strange := found ^ allowed.keys():
         raise RuntimeError(f"the table of routes and roles does not fit the routes: {sorted(strange)}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.admin.documents import PIPELINE
+from tidegate.admin.roles import Role
 from tidegate.api import (
     access,
     analysis,
@@ -24,6 +26,7 @@ from tidegate.api import (
     consumers,
     docs,
     documents,
+    erasures,
     health,
     keys,
     links,
@@ -55,23 +58,33 @@ _ABOUT: Final = "Administration, analysis and operation of a Tidegate node. Send
 _DOCUMENTS: Final = documents.router({PIPELINE: WAYS})  # made once, as those of the other modules: it takes long
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """What is served beside this interface, for people who have signed in."""
+
+    router: APIRouter
+    allowed: Mapping[tuple[str, str], frozenset[Role]]
+    """Who may see which page, as `access.ALLOWED`."""
+
+
 class Application:
     """The application in its shell, and what has to be told that it stops."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, pages: Pages | None = None) -> None:
         self.channel = Channel(serving.control)
         self.rates = Rates(serving.rate, serving.address_rate)
         self.meters = Meters()
         self.stopping = asyncio.Event()
         self.timeout = serving.timeout
-        self.fastapi = _fastapi(self)
+        self.fastapi = _fastapi(self, pages)
         state = self.fastapi.state
         state.channel, state.meters, state.stopping = self.channel, self.meters, self.stopping
         state.level = "plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls"
         state.turns = Turns()
+        state.issuers = serving.issuers
         state.source_settings = sources.SourceSettings(self.rates, **serving.sources)
         cookies = SessionCookies(serving.hosts, secure=serving.cert is not None)
-        state.callers = Callers(self.channel, self.rates, state.source_settings.free, cookies)
+        state.callers = Callers(self.channel, self.rates, state.source_settings.free, cookies, allowed=_allowed(pages))
         state.health = health.Fresh(partial(health.readiness, self.channel))
         state.journal = audit.Journal(self.channel, serving.data)
         state.pipeline_rules = PipelineRules(serving.rules) if serving.pipeline else None
@@ -94,7 +107,11 @@ class Application:
         await self.asgi({**scope, KEPT: True}, receive, send)
 
 
-def _fastapi(whole: Application) -> FastAPI:
+def _allowed(pages: Pages | None) -> Mapping[tuple[str, str], frozenset[Role]]:
+    return access.ALLOWED if pages is None else {**access.ALLOWED, **pages.allowed}
+
+
+def _fastapi(whole: Application, pages: Pages | None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with suppress(Problem):  # the node is told that its HTTP process answers from now on, if it is there itself
@@ -117,6 +134,7 @@ def _fastapi(whole: Application) -> FastAPI:
         sign_in,
         openid,
         own_data,
+        erasures,
         me,
         tokens,
         consumers,
@@ -132,7 +150,9 @@ def _fastapi(whole: Application) -> FastAPI:
     first = (keys.direct, links.router)  # before routes with an id in their place
     for router in (*first, _DOCUMENTS, *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
-    access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
+    if pages is not None:
+        app.router.routes.extend(pages.router.routes)
+    access.check(((method, route.path) for route in _routes(app) for method in route.methods or ()), _allowed(pages))
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)

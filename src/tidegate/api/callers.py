@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -62,9 +62,12 @@ class Callers:
         rates: Rates,
         free: Collection[tuple[str, str]] = (),
         sessions: SessionCookies | None = None,
+        *,
+        allowed: Mapping[tuple[str, str], frozenset[Role]] = ALLOWED,
     ) -> None:
         """`free`: routes that can be used without a token, but not with a wrong one."""
         self._free = free
+        self._allowed = allowed
         self.sessions = SessionCookies((), secure=False) if sessions is None else sessions
         self._channel = channel
         self._rates = rates
@@ -72,7 +75,7 @@ class Callers:
 
     async def authorise(self, request: Request, path: str) -> Caller | None:
         """Whoever may use the route of that path; a Problem otherwise. None: nobody asked, it is public."""
-        roles = ALLOWED[request.method, path]
+        roles = self._allowed[request.method, path]
         if roles is PUBLIC or ((request.method, path) in self._free and not self._shows_something(request)):
             return None
         caller = await self.caller(request)

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.addresses import network
-from tidegate.api.app import Application
+from tidegate.api.app import Application, Pages
 from tidegate.api.places import Places
 from tidegate.api.problems import MEDIA_TYPE, Kind, Problem
 from tidegate.api.tls_server import TlsServer
@@ -50,16 +50,16 @@ NICE: Final = 10
 log = structlog.get_logger("tidegate.api")
 
 
-def run(serving: Serving) -> int:
+def run(serving: Serving, pages: Pages | None = None) -> int:
     os.nice(NICE)
     _log_through()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_main(serving))
+        return runner.run(_main(serving, pages))
 
 
-async def _main(serving: Serving) -> int:
+async def _main(serving: Serving, pages: Pages | None) -> int:
     revocation = RevocationFile("http", serving.crl, serving.client_ca, serving.revoked)
-    server = Server(Application(serving), tls_context(serving), revocation)
+    server = Server(Application(serving, pages), tls_context(serving), revocation)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, server.stop)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for the node, which then closes our input

@@ -56,6 +56,7 @@ def api() -> None:
     except (ValueError, TypeError, KeyError):
         terminal.usage("the node starts this itself: set `http` in its configuration, and `tidegate run`")
     from tidegate.api.server import run
+    from tidegate.console import pages
 
     configure_logs(serving.log_format, serving.log_level)
-    raise typer.Exit(run(serving))
+    raise typer.Exit(run(serving, pages()))

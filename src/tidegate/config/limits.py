@@ -50,7 +50,8 @@ class UserLimits(Section):
     """Bytes of these."""
     subscriptions: Count = Field(default=1_000_000, ge=1)
     """Subscriptions of their sessions; one more is refused with 0x97. A filter counts once more for each 256
-    characters."""
+    characters, twenty times more for each `+` beyond the third, and with a `+` once more for each four levels beyond
+    17."""
     conditions: Count = Field(default=250, ge=0)
     """Subscriptions among these with a `where`, each of which is asked of every message that matches."""
 

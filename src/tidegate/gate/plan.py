@@ -91,7 +91,7 @@ class Plan:
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
     carried: bool = False  # some of these are links to other nodes,
-    relayed: bool = False  # and all of those leave this scope
+    relayed: bool = False  # and all of those leave this scope, and do not lead to the broker that it guards
     monitored: bool = False  # those of the link it comes over have to see each message
     hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
     guarded: bool = False  # one of these listens
@@ -260,6 +260,8 @@ class Plan:
                 same[session] = None
             else:
                 (newer if session.version == V5 else older)[session] = None
+        if sum(isinstance(session, LinkSession) and session.ringed for session in links) > 1:
+            return  # it needs one id over all of them
         self.fast = tuple(same)
         block = b"\0" if floor_properties is NONE else encode_properties(floor_properties)
         others: list[tuple[bytes | None, tuple[Session, ...]]] = [
@@ -268,7 +270,8 @@ class Plan:
             (LINKS, tuple(links)),
         ]
         self.carried = bool(links)
-        self.relayed = not any(isinstance(grant.session, LinkSession) for grant in beyond)
+        behind = any(isinstance(grant.session, LinkSession) for grant in beyond)
+        self.relayed = not behind and not any(isinstance(one, LinkSession) and one.guards for one in links)
         self.cross = tuple(one for one in others if one[1])
         late = frozenset(grant.session for grant in (*targets, *beyond) if grant.session.postponed)
         if late:  # what they were owed under the rules before goes first, and until then what follows waits behind it

@@ -76,6 +76,10 @@ class PlanCache:
         """How many topics have plans."""
         return len(self._index)
 
+    def cached_topics(self) -> list[str]:
+        """Those."""
+        return [topic for topic, _ in self._index.items()]
+
     def plans(self) -> list[tuple[Lane, Plan]]:
         """Those in use."""
         return [(lane, plan) for lane, name, plan in self._order if lane.plans.get(name) is plan]

@@ -23,6 +23,7 @@ from tidegate.wire.envelope import STATIC_BYTES, authenticated
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
     from tidegate.guard.upstream import Upstream
+    from tidegate.session.host import Route
 
 
 class BackendTarget(LinkSession):
@@ -104,7 +105,7 @@ class BackendTarget(LinkSession):
         else:
             upstream.publish(message)
 
-    def carry(self, name: bytes, payload: bytes, source: Session) -> None:
+    def carry(self, route: Route, name: bytes, payload: bytes, source: Session) -> None:
         """A QoS 0 message of a client, which a plan has decided."""
         # hot: one look-up, one MAC, one join
         assert isinstance(source, GuardedSession)

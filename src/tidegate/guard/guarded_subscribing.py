@@ -17,7 +17,7 @@ from tidegate.policy.demands import REQUIRE
 from tidegate.predicate import Predicate
 from tidegate.scope.subscribing import Request, Subscribing
 from tidegate.session import NO_TERMS, Connection, Grant, LinkSession, Session, Terms
-from tidegate.session.usage import name_weight
+from tidegate.session.usage import filter_weight
 from tidegate.topics import share
 from tidegate.wire import (
     NONE,
@@ -95,14 +95,13 @@ class GuardedSubscribing(Subscribing):
             if asked.request is not None or isinstance(asked.packet, Unsubscribe):
                 upstream.send(asked.data)
 
-    def wake(self, session: Session, filters: Iterable[str] | None = None) -> int:
+    def waking(self, session: Session, filters: Iterable[str] | None = None) -> Iterator[int]:
         """Held subscriptions that come alive are asked of the broker again, for what is retained there."""
         held = [grant for grant in (session.subscriptions or {}).values() if grant.held]
-        looked = super().wake(session, filters)
+        yield from super().waking(session, filters)
         alive = [grant for grant in held if not grant.held and grant.replays]
         if isinstance(session, GuardedSession) and session.upstream is not None:
             self._ask_for(session, session.upstream, alive)
-        return looked
 
     def _ask_for(
         self, session: GuardedSession, upstream: Upstream, grants: Iterable[Grant], handling: int | None = None
@@ -196,7 +195,7 @@ class GuardedSubscribing(Subscribing):
             self._left(old)
             session.shares -= old.group is not None
         else:
-            self.site.accounts.add(session.usage, "subscriptions", name_weight(subscription.filter))
+            self.site.accounts.add(session.usage, "subscriptions", filter_weight(subscription.filter))
         self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is not None:
@@ -214,7 +213,7 @@ class GuardedSubscribing(Subscribing):
         if grant.group is not None:
             self.scope.members.leave(filter, session)
         session.shares -= grant.group is not None
-        self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
+        self.site.accounts.add(session.usage, "subscriptions", -filter_weight(filter))
         self._left(grant)
         return False
 

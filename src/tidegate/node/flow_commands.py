@@ -30,7 +30,7 @@ class FlowCommands:
         self._node = node
 
     def commands(self) -> dict[str, Command]:
-        return {"flow": self.presences, "flows": self.flows}
+        return {"flow": self.presences, "flows": self.flows, "flow_drawing": self.drawing, "flow_nodes": self.nodes}
 
     async def presences(self) -> AsyncIterator[list[dict[str, Any]]]:
         """Who is connected, and where, in pieces that hold nobody up."""
@@ -40,19 +40,33 @@ class FlowCommands:
             yield [
                 asdict(scope.presences.of(session.subject))
                 for scope, session in sessions[at : at + 100]
-                if session.connection is not None
+                if session.connection is not None and session.subject.kind != "link"  # it is one of the graph's
             ]
+
+    async def nodes(self) -> AsyncIterator[dict[str, Any]]:
+        """What the nodes of the groups that this one is in tell of themselves."""
+        neighbourhood = self._node.realm.node_links.neighbourhood
+        states = {node: state.encode().hex() for node, state in neighbourhood.states.items()}
+        yield {"own": self._node.site.origin.node, "states": states}
 
     async def flows(
         self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
     ) -> dict[str, Any]:
         """Who can reach whom, of those in the directory or of those who are connected."""
-        config = self._node.config
-        presences = config.built.presences
-        if live:
-            presences = tuple([Presence(**fields) async for piece in self.presences() for fields in piece])
         document = partial(_document, source=source, target=target, paths=paths, live=live)
-        return await self._node.run_query(partial(document, config, presences))
+        return await self._node.run_query(partial(document, self._node.config, await self._there(live)))
+
+    async def drawing(
+        self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
+    ) -> dict[str, Any]:
+        """The same as a picture."""
+        draw = partial(_drawing, source=source, target=target, paths=paths)
+        return await self._node.run_query(partial(draw, self._node.config, await self._there(live)))
+
+    async def _there(self, live: bool) -> Iterable[Presence]:
+        if not live:
+            return self._node.config.built.presences
+        return tuple([Presence(**fields) async for piece in self.presences() for fields in piece])
 
 
 def _document(
@@ -82,6 +96,21 @@ def _document(
         **document(graph, flows(graph, source=source, target=target, paths=paths), paths=paths),
         "assertions": [assertion_document(one, broken.get(one), one.absent(graph)) for one in config.built.flows],
     }
+
+
+def _drawing(
+    config: Config, presences: Iterable[Presence], *, source: str | None, target: str | None, paths: bool
+) -> dict[str, Any]:
+    from tidegate.flow.drawing.graph import svg
+    from tidegate.flow.drawing.selection import selection
+
+    rules = config.built.rules
+    graph = connection_graph(rules.space, rules.brokering, list(presences))
+    shown, route = selection(graph, _entity(graph, source), _entity(graph, target), paths=paths)
+    parents = {
+        f"scope:{child}": tuple(f"scope:{name}" for name in names) for child, names in rules.space.parents.items()
+    }
+    return {"svg": svg(config.node.name, shown, parents, route)}
 
 
 def assertion_document(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
 from tidegate.monitor import Attachment, Instance
+from tidegate.net.control_socket import Command
 from tidegate.scope import Scope
 
 ROWS: Final = 10_000  # states told in one answer
@@ -24,6 +25,14 @@ class MonitorCommands:
         self._scopes = scopes
         self._changed = changed
         self._safe = safe
+
+    def commands(self) -> dict[str, Command]:
+        return {
+            "monitor_list": self.list,
+            "monitor_state": self.state,
+            "monitor_drawing": self.drawing,
+            "monitor_reset": self.reset,
+        }
 
     def list(self) -> dict[str, Any]:
         """Each monitor with what it has seen since the node was started."""
@@ -57,6 +66,14 @@ class MonitorCommands:
         """The states of one monitor, or the one of `key`."""
         rows = [{"of": one.key, "state": one.state} for _, one in self._found(id, key)[: ROWS + 1]]
         return {"monitor": id, "states": rows[:ROWS], "more": len(rows) > ROWS}
+
+    def drawing(self, id: str) -> dict[str, Any]:
+        """The automaton of a monitor as a picture."""
+        from tidegate.flow.drawing.automaton import svg
+
+        self._found(id, None)
+        found = next(one for scope in self._scopes.values() for one in scope.gate.rules.monitors if one.id == id)
+        return {"svg": svg(id, found.monitor.graph())}
 
     async def reset(self, id: str, key: str | None = None) -> dict[str, Any]:
         """Back to the start, and safe there."""

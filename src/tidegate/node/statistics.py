@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
 from tidegate.net.control_socket import Command
+from tidegate.node.number_history import NumberHistory
 from tidegate.policy import Demand
 from tidegate.scope import Scope
 from tidegate.scope.subjects import service_subject
@@ -77,9 +78,10 @@ class StatusCommands:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._history = NumberHistory(node)
 
     def commands(self) -> dict[str, Command]:
-        return {"status": self.status, "metrics": self.metrics}
+        return {"status": self.status, "metrics": self.metrics, "history": self._history.rows}
 
     async def status(self, users: bool = False) -> dict[str, Any]:
         """`status`; with `users`, also who holds most of what has a bound."""

@@ -57,6 +57,8 @@ class Turns:
         self._tick: asyncio.TimerHandle | None = None
         self._continuing = False
         self._serving = False  # what waits is about to be served
+        self._timing = False  # more timers are due than one slice has room for
+        self._timer_slice: asyncio.TimerHandle | None = None
         self._gave_way = 0  # so often it was put off for those who had come in
         self._resting = False  # heavy clients rest
         self._rest = 0.0  # seconds of rest that the stretches since the last one make
@@ -73,8 +75,9 @@ class Turns:
         self._tick = self._loop.call_at(self._due, self._ticked)
 
     def stop(self) -> None:
-        if self._tick is not None:
-            self._tick.cancel()
+        for handle in (self._tick, self._timer_slice):
+            if handle is not None:
+                handle.cancel()
 
     def opened(self) -> None:
         """A turn begins: read both clocks once, and see to its end."""
@@ -177,12 +180,24 @@ class Turns:
         self._due = now + TICK
         self._tick = self._loop.call_at(self._due, self._ticked)
         site.open()
-        for _ in range(
-            len(site.timers)
-        ):  # those that they set for now come with the next tick: else it might never end
+        if not self._timing:
+            self._run_timers(len(site.timers))  # those that they set for now come with the next tick
+
+    def _run_timers(self, most: int) -> None:
+        """Those that are due, in slices: thousands of sessions may end, and their wills fire, at one moment."""
+        site = self._site
+        assert site is not None
+        site.open()
+        until = time.monotonic() + SLICE
+        for number in range(most):
             if (timer := site.timers.due(site.now)) is None:
                 break
             self.guarded(timer.callback, *timer.args)
+            if time.monotonic() > until:
+                self._timing = True
+                self._timer_slice = self._loop.call_later(PAUSE, self._run_timers, most - number - 1)
+                return
+        self._timing = False
 
     def guarded(self, callback: Callable[..., Any], *args: Any) -> Any:
         """Runs it within a turn; a failure is a bug, which is reported and goes no further."""

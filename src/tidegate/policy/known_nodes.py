@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.errors import MalformedPacket
@@ -150,6 +150,33 @@ def beyond(states: Mapping[str, NodeState], place: Place, without: str) -> froze
     """The names of the scopes that are joined with one, without going through a node."""
     left = {node: state for node, state in states.items() if node != without}
     return frozenset(scope for scope, _ in _reached(_ways(left, directed=False), place))
+
+
+def ringed(states: Mapping[str, NodeState], own: str, places: Iterable[Place]) -> set[Place]:
+    """Of the places that links of a node lead to, those that are joined with another one without going through it: from
+    each of them something may come that comes from another one too."""
+    ways = _ways({node: state for node, state in states.items() if node != own}, directed=False)
+    found: set[Place] = set()
+    seen: dict[Place, Place] = {}  # by what is joined with the place: the place
+    for place in places:
+        if (first := seen.get(place)) is not None:
+            found |= {first, place}
+        else:
+            seen.update(dict.fromkeys(_reached(ways, place), place))
+    return found
+
+
+def redundant(states: Mapping[str, NodeState], source: Place, target: Place, between: tuple[Place, Place]) -> bool:
+    """Whether something can go from one scope to another one over links that come before the one between two places, in
+    an order that is the same for all nodes. Of the links of a ring that is the case for exactly one."""
+    last = tuple(sorted(between))
+
+    def before(state: NodeState) -> tuple[OpenLink, ...]:
+        ends = ((each, sorted(((each.near, state.node), (each.far, each.node)))) for each in state.links)
+        return tuple(each for each, places in ends if tuple(places) < last)
+
+    earlier = {node: replace(state, links=before(state)) for node, state in states.items()}
+    return reaches(earlier, source, target)
 
 
 def reaches(states: Mapping[str, NodeState], source: Place, target: Place) -> bool:

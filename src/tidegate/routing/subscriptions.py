@@ -98,9 +98,11 @@ class Node(Generic[S, O]):
 class Subscriptions(Generic[S, O]):
     """(filter, subscriber) -> options, and all (subscriber, options) whose filter matches a topic."""
 
-    __slots__ = ("_dollar", "_exact", "_nodes", "_root", "_size")
+    __slots__ = ("_dollar", "_exact", "_nodes", "_root", "_size", "visited")
 
     def __init__(self) -> None:
+        self.visited = 0
+        """Nodes that the last `match` has looked at."""
         self._exact: dict[str, Bucket[S, O]] = {}
         self._root: Node[S, O] = Node()
         self._dollar: Node[S, O] = Node()
@@ -179,6 +181,7 @@ class Subscriptions(Generic[S, O]):
         """Every subscription that matches the topic; a subscriber appears once for each of its filters."""
         # hot: one lookup for the whole topic, then per visited node one loop over the tail and one lookup
         out: list[tuple[S, O]] = []
+        visited = 0
         matching = self._exact.get("/".join(levels))
         if matching is not None:
             out += matching
@@ -187,6 +190,7 @@ class Subscriptions(Generic[S, O]):
         at = 0
         forks: list[tuple[Node[S, O], int]] = []
         while True:
+            visited += 1
             for level in node.tail:
                 if at == size or (level != levels[at] and level != "+"):
                     break
@@ -215,6 +219,7 @@ class Subscriptions(Generic[S, O]):
                         node = plus
                         continue
             if not forks:
+                self.visited = visited
                 return out
             node, at = forks.pop()
 

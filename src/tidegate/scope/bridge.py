@@ -111,7 +111,7 @@ class BrokerEnd(LinkEnd):
 
     # -- a connection --------------------------------------------------------------------------------------------
 
-    def greeting(self) -> Connect:
+    def greeting(self, peer: Peer | None = None) -> Connect:
         broker, v5 = self.broker, self.broker.mqtt5
         properties = NONE
         if v5:
@@ -329,6 +329,8 @@ class BrokerImports:
         return False
 
     def seen(self, message: Message) -> None: ...
+    def note(self, message: Message) -> None: ...
+    def is_ringed(self, ringed: bool) -> None: ...
     def gone(self, message: Message) -> None: ...
     def alike(
         self, other: Message, origin: bytes, number: int, output: int, published: float, payload: bytes

@@ -26,7 +26,7 @@ from tidegate.wire import NONE, V5, Properties, encode_publish_parts, encode_var
 from tidegate.wire.envelope import (
     STATIC_BYTES,
     Static,
-    bundle,
+    bundle_head,
     encode_static,
     of_source,
     plain,
@@ -43,6 +43,8 @@ _LISTS: Final = ("roles", "groups")
 class LinkExports:
     """What leaves over one link (session.Exporter)."""
 
+    proofs = True
+    """Whether capabilities and proofs travel."""
     signs = False
     """Whether this node signs what nobody else has."""
 
@@ -96,7 +98,7 @@ class LinkExports:
         if properties is not NONE:
             attested = self._attested(message)
             properties = without_proof(properties)
-        proof = None if text is None else text.encode()
+        proof = text.encode() if text is not None and self.proofs else None
         if attested is not None:
             signature, published, own_qos, retained = attested.about
             static = self._signed[key]
@@ -139,8 +141,10 @@ class LinkExports:
             (payload,) = payloads
             body = plain(site.origin.key, first, site.wall)
             return b"0%b%b%b%b" % (encode_varint(len(head) + len(body) + len(payload)), head, body, payload)
-        body = bundle(site.origin.key, first, site.wall, payloads)
-        return b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
+        lengths = list(map(len, payloads))
+        body = bundle_head(site.origin.key, first, site.wall, lengths)
+        length = encode_varint(len(head) + len(body) + sum(lengths))
+        return b"".join((b"0", length, head, body, *payloads))
 
     def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
         """The frame of messages that came from another node: what they agree in is said anew, the rest as it came."""

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 CONCERNED: Final = 50  # changed filters that are looked at one by one; more concern everybody
-PIECE: Final = 1000  # effort of a review in one turn, well below a millisecond
-LOOK: Final = 5  # of that for a subscription
+PIECE: Final = 500  # microseconds of a review in one turn
 
 
 class HeldReview:
@@ -48,8 +47,11 @@ class HeldReview:
                 for session in list(scope.sessions.values()):
                     # who is away is looked at when it comes back
                     if session.connection is not None and session.subscriptions and scope.subjects.fresh(session):
-                        looked = scope.subscribing.wake(session, filters)
-                        effort += LOOK * len(session.subscriptions) + looked
+                        for looked in scope.subscribing.waking(session, filters):
+                            effort += looked
+                            if effort > PIECE:
+                                effort = 0
+                                yield True
                     effort += 1
                     if effort > PIECE:
                         effort = 0

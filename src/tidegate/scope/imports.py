@@ -51,6 +51,8 @@ class LinkImports:
         self._statics = static_cache(STATICS)
         self._contexts: Weighed[tuple[bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
+        self.ringed = False
+        """Whether what comes over this link may come over another one too."""
         self._renewed = 0  # so often
         self._last: tuple[Message | None, Id] = None, ("", b"", 0, 0)
         """The message that was found to be like another one last, and its id."""
@@ -77,11 +79,14 @@ class LinkImports:
             self._report(link, packet.topic, replace(UNKNOWN_ORIGIN, detail=why, error=said), id)
             return UNKNOWN_ORIGIN
         once = packet.qos > 0 or attested is not None
+        ringed = self.ringed and not packet.retain and not once
         if packet.retain:  # also one that has been here: it is not gone at the other end
             self.control.came_retained(packet.topic)
         known = self._known(static, id)
         kept = self.scope.retained.get(packet.topic) if packet.retain else None
         if kept is not None and self._id(kept) == known:
+            return None
+        if ringed and (known in self.scope.seen_ids.unkept or known in self.scope.seen_ids):
             return None
         if once and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
             if packet.retain:
@@ -101,8 +106,8 @@ class LinkImports:
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
         message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties, attested)
-        each = static.capability is not None or attested is not None  # proofs expire, and signatures count once
-        return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None, once)
+        each = ringed or static.capability is not None or attested is not None  # looked at more closely
+        return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None, once, ringed)
 
     def supposed(self, packet: Publish) -> Message | Deny:
         """What a message would be here that the other node could send; why it would be refused. Nothing is kept of it,
@@ -229,6 +234,10 @@ class LinkImports:
         last, id = self._last
         self.seen_ids.add(id if last is message else self._id(message))
 
+    def note(self, message: Message) -> None:
+        """A QoS 0 message has been taken, and may come another way too."""
+        self.seen_ids.note(self._id(message))
+
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
         """Whether a PUBLISH is the one that these messages came from."""
         try:
@@ -281,6 +290,15 @@ class LinkImports:
         """Of all people that a message comes from."""
         statics = [static, *(open(each, None, statics=self._statics)[0].static for each in static.others)]
         return {_text(each.publisher, "domain") for each in statics}
+
+    def is_ringed(self, ringed: bool) -> None:
+        """More is known of the ways between nodes."""
+        if ringed != self.ringed:
+            self.ringed = ringed
+            self.renew()
+            session = self.control.end.session
+            session.ringed = ringed
+            self.scope.subscribing.retouch(session)
 
     def renew(self) -> None:
         """There is another connection, or there are other rules: what was believed over the last one is asked again."""

@@ -5,19 +5,30 @@ is told all that is known. SEC-REDS, 2.3 and 2.6: a group is made of scopes that
 that opens must pass the topology test as well as the security test.
 
 - A link must not open a flow that is forbidden here, also one to or from a scope that lies beyond the other end.
-- With `forest` it must not be a second way from one scope to another. Two links that open at the same moment do not
-  know of each other.
+- With `forest` it must not be a second way from one scope to another. Links that open at the same moment do not know of
+  each other: when they do, the last one of the ring, in an order that is the same for all nodes, is closed again.
+- Where links form a ring, QoS 0 messages are looked at one by one, so that each is taken once (`LinkImports.ringed`).
 - States that come over a link are bounded in number and by rate. Nobody else says anything of this node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import MalformedPacket, ProtocolError
-from tidegate.policy.known_nodes import HIGHEST, NodeState, OpenLink, beyond, groups, reaches
+from tidegate.policy.known_nodes import (
+    HIGHEST,
+    NodeState,
+    OpenLink,
+    Place,
+    beyond,
+    groups,
+    reaches,
+    redundant,
+    ringed,
+)
 from tidegate.session import Bucket, Site
 from tidegate.wire import Reason
 
@@ -51,6 +62,12 @@ class Neighbourhood:
         self.changed()
         return groups(self._states, self.site.origin.node)
 
+    @property
+    def states(self) -> Mapping[str, NodeState]:
+        """What the nodes that are known say of themselves, by their ids."""
+        self.changed()
+        return self._states
+
     # -- told ------------------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
@@ -62,6 +79,7 @@ class Neighbourhood:
         number = max(int(self.site.wall * 1000), 0 if before is None else before.number + 1)
         self._states[own.node] = own = replace(own, number=min(number, HIGHEST - 1))
         self._tell(own, None)
+        self._look_for_rings()
 
     def _own(self) -> NodeState:
         links = tuple(
@@ -85,6 +103,7 @@ class Neighbourhood:
             for state in self._states.values():
                 end.control.tell(STATE, state.encode())
         self.changed()
+        self._look_for_rings()
 
     # -- heard -----------------------------------------------------------------------------------------------------
 
@@ -112,6 +131,7 @@ class Neighbourhood:
                 return
         self._states[state.node] = state
         self._tell(state, end)
+        self._look_for_rings()
         self._review()
 
     def _forget_strangers(self) -> None:
@@ -140,6 +160,27 @@ class Neighbourhood:
         why = self.forbidden(link.far, beyond(self._states, there, own))
         return f"topology: {why}" if why else ""
 
+    def _look_for_rings(self) -> None:
+        """Of what comes over links, some may come twice now, or not any more."""
+        ends = [end for end in self._links.ends.values() if end.greeted is not None and end.link.broker is None]
+        found: set[Place] = set()
+        if len(ends) > 1:
+            places = [(end.link.far, end.greeted.node) for end in ends if end.greeted is not None]
+            found = ringed(self._states, self.site.origin.node, places)
+        for end in ends:
+            place = (end.link.far, "" if end.greeted is None else end.greeted.node)
+            # of what lies beyond a node that is not trusted nothing is known
+            unknown = end.peer is not None and not end.trusted and len(ends) > 1
+            end.plans.is_ringed(place in found or unknown)
+
+    def _second_way(self, end: LinkEnd, there: Place) -> bool:
+        """Whether a link that is open has to give way to others of a ring."""
+        link, here = end.link, (end.link.near, self.site.origin.node)
+        ways = ((link.out, here, there), (link.into, there, here))
+        return self.forest and any(
+            way is not None and redundant(self._states, source, target, (here, there)) for way, source, target in ways
+        )
+
     def _review(self) -> None:
         """More is known of what lies beyond the links that are open."""
         for end in tuple(self._links.ends.values()):
@@ -148,6 +189,8 @@ class Neighbourhood:
                 continue
             there = (end.link.far, end.greeted.node)
             why = self.forbidden(end.link.far, beyond(self._states, there, self.site.origin.node))
+            if self._second_way(end, there):
+                why = f"there is another way between {end.link.near} and {end.link.far} already"
             if why:
                 end.refused(f"topology: {why}")
                 connection.close(Reason.NOT_AUTHORIZED, f"topology: {why}")

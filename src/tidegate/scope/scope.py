@@ -31,7 +31,7 @@ from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.scope.withdrawn_access import WithdrawnAccess
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
-from tidegate.session.packet_costs import OVERLAPPING, PLAN, TARGET
+from tidegate.session.packet_costs import NODE, OVERLAPPING, PLAN, TARGET
 
 NOBODY = Silent()
 
@@ -124,6 +124,7 @@ class Scope:
         self.site.effort += PLAN if copied or self.gate.rules.policies is None else 5 * PLAN
         if not copied:
             self.site.effort += OVERLAPPING * plan.overlapping + TARGET * plan.cost
+            self.site.effort += NODE * self.subscriptions.visited
         self.audit.compiled(lane, plan)
         for session, errors in plan.failed:  # conditions that could not be evaluated, and count as false
             self.audit.failed(session.outward, plan.topic, errors)

@@ -7,6 +7,7 @@
 - An id is noted in the same turn as what becomes of the message, so both are in the store with one commit: after a
   crash either both are there, and the message is not taken again, or neither is. All that come before that commit are
   one record: to write each by itself would cost as much as the message.
+- QoS 0 messages have ids that are remembered, in memory, where links form a ring (`scope.neighbourhood`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class SeenIds:
 
     def __init__(self) -> None:
         self.ids: set[Id] = set()
+        self.unkept: set[Id] = set()
+        """Of QoS 0 messages that come over several ways. Nobody is owed those, so the store does not keep them."""
         self._released: dict[Id, Message] = {}
 
     def __len__(self) -> int:
@@ -56,7 +59,7 @@ class SeenIds:
         self.ids.discard(id)
 
     def share(self, link: str, store: Store) -> Share:
-        return Share(link, store, self.ids)
+        return Share(link, store, self)
 
     def release(self, id: Id, message: Message) -> bool:
         """Whether a QoS 2 message may be published now: it has not been, and no other copy of it is about to be."""
@@ -84,10 +87,11 @@ class _Record:
 class Share:
     """What one link has brought."""
 
-    def __init__(self, link: str, store: Store, ids: set[Id]) -> None:
+    def __init__(self, link: str, store: Store, all: SeenIds) -> None:
         self._link = link
         self._store = store
-        self._ids = ids
+        self._ids, self._all_unkept = all.ids, all.unkept
+        self._unkept: deque[Id] = deque()  # the oldest first
         self._records: deque[_Record] = deque()  # the oldest first
         self._open: _Record | None = None  # the last one, while it takes more
         self._count = 0  # of all their ids
@@ -109,6 +113,14 @@ class Share:
         self._count += 1
         if self._count > MOST:
             self._drop(self._records.popleft())
+
+    def note(self, id: Id) -> None:
+        """A QoS 0 message has been taken, and may come another way too."""
+        if id not in self._all_unkept:
+            self._all_unkept.add(id)
+            self._unkept.append(id)
+            if len(self._unkept) > MOST:
+                self._all_unkept.discard(self._unkept.popleft())
 
     def _begin(self) -> _Record:
         """A record of what comes in this batch."""
@@ -144,6 +156,8 @@ class Share:
         while self._records:
             self._drop(self._records.popleft())
         self._open = None
+        self._all_unkept.difference_update(self._unkept)
+        self._unkept.clear()
 
 
 def _place(entry: tuple[int, _Record]) -> int:

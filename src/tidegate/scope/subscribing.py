@@ -25,7 +25,7 @@ from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
 from tidegate.session.packet_costs import CONDITION, FILTER, TARGET
-from tidegate.session.usage import name_weight
+from tidegate.session.usage import filter_weight
 from tidegate.topics import matches, overlaps, share
 from tidegate.wire import (
     NONE,
@@ -47,6 +47,12 @@ TOUCH = 100_000  # cached topics looked at per turn because of changed subscript
 SMALL_PLANS = 32  # targets of plans that a change of a subscription makes necessary to compile again for nothing
 WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message that it matches
 WHERES = 1000  # conditions that are kept for others who ask for the same
+LOOK = 15  # microseconds to look whether a held subscription is allowed now
+OVERLAPS = 1  # and whether what has changed concerns it
+PIECE = 500  # of both in one turn
+TOUCHED = 2  # microseconds to forget the plans of one filter
+MATCHED = 5  # and to look whether a session has a subscription for one topic
+FEW = 100  # subscriptions of a session that need no such look
 
 
 class Request:
@@ -226,7 +232,7 @@ class Subscribing:
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
             return Reason.QUOTA_EXCEEDED, denied
-        if old is None and (bound := self._full(session, "subscriptions", name_weight(subscription.filter))):
+        if old is None and (bound := self._full(session, "subscriptions", filter_weight(subscription.filter))):
             return Reason.QUOTA_EXCEEDED, Deny(step=Step.READ, rule=bound, reason=Reason.QUOTA_EXCEEDED)
         return Reason.SUCCESS, denied
 
@@ -284,7 +290,7 @@ class Subscribing:
         if (old := session.subscriptions.get(subscription.filter)) is not None:
             self._left(old)
         else:
-            self.site.accounts.add(session.usage, "subscriptions", name_weight(subscription.filter))
+            self.site.accounts.add(session.usage, "subscriptions", filter_weight(subscription.filter))
         self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is None:
@@ -320,19 +326,38 @@ class Subscribing:
             session.conditions += more
             self.site.accounts.add(session.usage, "conditions", more)
 
-    def wake(self, session: Session, filters: Iterable[str] | None = None) -> int:
+    def wake(self, session: Session) -> None:
+        """What is held of a session that has come back, and is allowed now, comes alive: at once, or in pieces."""
+        connection, waking = session.connection, self.waking(session)
+
+        def go_on() -> bool:
+            if session.connection is not connection:
+                return False  # whoever comes next does it again
+            until = self.site.effort + PIECE
+            for looked in waking:
+                self.site.effort += looked
+                if self.site.effort > until:
+                    return True
+            return False
+
+        if go_on():
+            self.site.unfinished.append(go_on)
+
+    def waking(self, session: Session, filters: Iterable[str] | None = None) -> Iterator[int]:
         """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep.
 
         With `filters`, those that overlap one of them: the others are what they were. One that is alive gets the
-        retained messages of each publisher that opens it. Returns how many rules were looked at.
+        retained messages of each publisher that opens it. Comes out for each subscription, with what that has cost.
         """
         if not self.scope.gate.rules.holds:
-            return 0
-        looked = 0
+            return
         alive = []
-        for filter, grant in (session.subscriptions or {}).items():
+        for filter, grant in list((session.subscriptions or {}).items()):
+            if (session.subscriptions or {}).get(filter) is not grant:
+                continue  # unsubscribed, or subscribed anew
             inner = share(filter)[1]
             if filters is not None and not any(overlaps(each, inner) for each in filters):
+                yield OVERLAPS
                 continue
             denied = isinstance(self.scope.gate.grant(inner, session.outward), Deny)
             before = grant.held
@@ -344,10 +369,9 @@ class Subscribing:
                 self._hold(grant, True)
             if grant.held is not before:
                 self._note(grant, grant.subscription())
-            looked += self._open(grant, session.connection if not before and not denied else None)
+            yield LOOK + self._open(grant, session.connection if not before and not denied else None)
         if alive and session.connection is not None:
             self.scope.retained.replay(session, session.connection, [grant for grant in alive if grant.replays])
-        return looked
 
     def _open(self, grant: Grant, connection: Connection | None) -> int:
         """Takes note of the publishers' rules that allow a subscription, and returns how many there are; sends over a
@@ -422,15 +446,41 @@ class Subscribing:
             self.scope.subscriptions.remove(inner, session)
         else:
             session.shares -= self.scope.shares.remove(group, inner, session)
-        self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
+        self.site.accounts.add(session.usage, "subscriptions", -filter_weight(filter))
         self._left((session.subscriptions or {})[filter])
         self._touch(inner)
         return group is not None
 
     def retouch(self, session: Session) -> None:
-        """It speaks another version or has other limits than before: plans that name it are made anew."""
-        for filter in session.subscriptions or ():
-            self._touch(share(filter)[1])
+        """It speaks another version or has other limits than before: plans that name it are made anew.
+
+        This is not done in pieces: a plan that is left over would send over another connection than it was made for.
+        Whoever comes back again and again with many subscriptions pays for it.
+        """
+        filters, cache = session.subscriptions or {}, self.scope.gate.cache
+        topics = cache.topics
+        if len(filters) <= FEW or len(filters) < 4 * topics:
+            self.site.effort += TOUCHED * len(filters)
+            for filter in filters:
+                self._touch(share(filter)[1])
+            return
+        self.site.effort += MATCHED * topics
+        for topic in cache.cached_topics():  # there are not many: this way round is faster
+            if self._wants(session, topic):
+                cache.touch(topic)
+        links = self.scope.node_links
+        if links is not None and links.subscriptions.active:
+            self.site.effort += TOUCHED * len(filters)
+            for filter in filters:
+                self._spread(share(filter)[1])
+        self.scope.sweep()
+
+    def _wants(self, session: Session, topic: str) -> bool:
+        """Whether one of its subscriptions matches."""
+        levels = topic.split("/")
+        if any(each is session for each, _ in self.scope.subscriptions.match(levels)):
+            return True
+        return session.shares > 0 and any(session in group.members for group in self.scope.shares.match(levels))
 
     def _touch(self, filter: str) -> None:
         """Plans that a changed subscription concerns are made anew.
@@ -477,3 +527,13 @@ def matching(session: Session, topic: str, group: tuple[str, str] | None) -> Ite
     for filter, grant in (session.subscriptions or {}).items():
         if grant.group == group and matches(filter if group is None else group[1], topic):
             yield grant
+
+
+class NoSubscriptions:
+    """Nobody subscribes over a link (session.Subscribing)."""
+
+    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]:
+        raise ProtocolError("what crosses a link stands in the configuration of both ends")
+
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
+        raise ProtocolError("what crosses a link stands in the configuration of both ends")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.scope.authenticator import Refused
+from tidegate.scope.held_review import PIECE
 from tidegate.session import Session
 from tidegate.wire import Reason
 
@@ -41,13 +42,23 @@ class WithdrawnAccess:
             else:
                 if session.deferred is not None:
                     session.pump()  # its connection may be good enough now
-                if session.subscriptions:
-                    scope.subscribing.wake(session)
+                yield from self._wake(session, generation)
             if number % REVIEW == 0:
                 yield True
         else:
             scope.path.monitoring.states.settle()
         yield False
+
+    def _wake(self, session: Session, generation: int) -> Iterator[bool]:
+        """A session may have many subscriptions."""
+        effort = 0
+        for looked in self.scope.subscribing.waking(session) if session.subscriptions else ():
+            effort += looked
+            if effort > PIECE:
+                effort = 0
+                yield True
+                if generation != self.site.generation:
+                    break
 
     def withdraw(self, session: Session, refusal: Refused) -> None:
         """Who has no access any more is disconnected.

@@ -17,7 +17,16 @@ from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Publishing
 from tidegate.session.reencoding import pass_on, relay
 from tidegate.wire import NONE, Publish, Reason, Type, encode_varint
-from tidegate.wire.envelope import BUNDLED, bundled_lengths, dynamic_at, is_bundle, plain_at, relayed_at, single
+from tidegate.wire.envelope import (
+    BUNDLED,
+    bundled_lengths,
+    dynamic_at,
+    flags_at,
+    is_bundle,
+    plain_at,
+    relayed_at,
+    single,
+)
 
 KNOWN: Final = 10_000  # static parts and topics of one connection
 KNOWN_BYTES: Final = 8 * 2**20  # and what they have together
@@ -38,6 +47,8 @@ class Imported:
     """Where the route stays as long as it holds."""
     once: bool = False
     """Its id is remembered, also if it has QoS 0."""
+    ringed: bool = False
+    """It has QoS 0, and may come another way too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,10 @@ class Importer(Protocol):
 
     def seen(self, message: Message) -> None:
         """A message has been taken: it is not taken again, whichever way it comes."""
+        ...
+
+    def note(self, message: Message) -> None:
+        """A QoS 0 message has been taken, and may come another way too."""
         ...
 
     def same(self, packet: Publish, messages: tuple[Message, ...]) -> bool:
@@ -152,14 +167,11 @@ class LinkPublishing(Publishing):
                 continue
             if after >= stop or data[after]:
                 break
-            edge, body = plain_at(data, after + 1)
+            edge, body, flags = flags_at(data, after + 1, stop)
             lengths: Sequence[int] = ()  # of several in one envelope
-            if not edge:
-                edge, body = plain_at(data, after + 1, BUNDLED)
-                if not edge or body > stop:
-                    break
+            if flags == BUNDLED:
                 lengths = bundled_lengths(data, edge, stop)
-            elif body > stop:
+            elif flags:
                 break
             name = data[start:after]
             found = known.get((data[after + 1 : edge], name))
@@ -238,7 +250,10 @@ class LinkPublishing(Publishing):
                 self._remember(packet, imported, imported.lane)
             self._refusal = None
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
-            if qos < 2 and imported.once and (self._refusal is None or self._refusal.suppressed):
+            taken = self._refusal is None or self._refusal.suppressed
+            if imported.ringed and taken:
+                self.importer.note(message)
+            elif qos < 2 and imported.once and taken:
                 self._taken(message)
         elif imported is not None:
             self._refused(qos, pid, imported)

@@ -9,21 +9,21 @@ the fast lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
+from tidegate.session.gathering import Gathering
 from tidegate.session.link import Link, NodeLinkEnd
 from tidegate.session.message import Delivery, Message
 from tidegate.session.runtime import Full, Site
 from tidegate.session.session import NEVER, Session
 from tidegate.wire.envelope import MAX_BUNDLE
 
-BUNDLED_BYTES: Final = 64 * 1024  # that are gathered at most
-PACE: Final = 0.001  # seconds from one writing to the next while there is much: so long a message waits at most
-BUSY: Final = 8  # messages that are much
-LATELY: Final = 0.005  # seconds in which they leave; see `docs/design/hot-path.md`
+if TYPE_CHECKING:
+    from tidegate.session.host import Route
+
 LONGEST_BUNDLED: Final = 16 * 1024  # bytes of a payload; a longer one leaves by itself
 ROOM_FOR_BUNDLES: Final = 256 * 1024  # bytes: whoever takes no packet of that size is sent none
 
@@ -54,16 +54,12 @@ class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
     __slots__ = (
-        "_bundles",
-        "_free",
-        "_put_at",
-        "_recent",
-        "_waiting",
-        "bundling",
         "deferring",
         "displaced",
         "exporter",
+        "gathering",
         "refusing",
+        "ringed",
     )
 
     guards = False
@@ -74,13 +70,8 @@ class LinkSession(Session):
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
         self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
-        self.bundling = False  # the other node takes several messages in one envelope
-        self._bundles: dict[tuple[bytes, bytes, str], list[bytes]] = {}
-        """QoS 0 messages of this turn, by what they agree in: how they begin, and then the payload of each."""
-        self._free = 0  # bytes that may still be gathered; below 0, they leave
-        self._put_at = float("-inf")  # when some left last,
-        self._recent = 0.0  # and how many did lately, those of long ago counting less
-        self._waiting = False  # some wait for a moment
+        self.ringed = False  # what goes over it may get where what goes over another link gets
+        self.gathering = Gathering(site, self.gathered)
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
 
@@ -136,60 +127,49 @@ class LinkSession(Session):
             return False
         return self.connection is None or self.window <= 0 or self.queued > 0
 
-    def carry(self, name: bytes, payload: bytes, source: Session) -> None:
+    def carry(self, route: Route, name: bytes, payload: bytes, source: Session) -> None:
         """A QoS 0 message of a client, which a plan has decided. It leaves with those of this turn that begin alike: in
-        the order of each publisher and topic."""
-        # hot: one look-up, one append
+        the order of each publisher and topic. `name`: its topic as it stands in a packet."""
+        # hot: one look-up, one append; most that follow are appended by `Reader._read`
         if self.shut:
             self.site.counters.dropped += self.connection is not None
             return
-        key = source.context, name, source.inward.type
         try:
-            self._bundles[key].append(payload)
-        except KeyError:
-            try:
-                head = self.exporter.head(name, source)
-            except ValueError:  # too much stands beside it
-                self.site.counters.dropped += 1
-                return
-            if not self._bundles:
-                self.site.gathered.append(self._turn_ends)
-            self._bundles[key] = [head, payload]
-            self._free -= len(head)
-        self._free -= len(payload)
-        if self._free < 0:
+            self.gathering.add(route, payload, source, lambda: self.exporter.head(name, source))
+        except ValueError:  # too much stands beside it
+            self.site.counters.dropped += 1
+        if not self.bundling:
             self.gathered()
-
-    def _turn_ends(self) -> None:
-        """What was gathered leaves; or a moment later, if many have left lately: to write to the other node, and to
-        be read there, costs as much as dozens of messages."""
-        if self._recent >= BUSY and self.site.now < self._put_at + PACE and not self._waiting:
-            self._waiting = True
-            self.site.unfinished.append(self._moment_later)
-        elif not self._waiting:
-            self.gathered()
-
-    def _moment_later(self) -> bool:
-        self._waiting = False
-        self.gathered()
-        return False
 
     def gathered(self) -> None:
-        if not self._bundles:
+        if not self.gathering:
             return
-        bundles, self._bundles, self._free = self._bundles, {}, BUNDLED_BYTES if self.bundling else 0
-        now, count = self.site.now, sum(map(len, bundles.values())) - len(bundles)
-        if self.bundling:
-            self._recent = self._recent * max(0.0, 1 - (now - self._put_at) / LATELY) + count
-        self._put_at = now
-        for bundle in bundles.values():
-            head, payloads = bundle[0], bundle[1:]
-            if len(payloads) == 1:  # hot: of many publishers
+        for head, payloads in self.gathering.taken():
+            count = len(payloads)
+            if count == 1:  # hot: of many publishers
                 self._put(head, payloads)
                 continue
             most = MAX_BUNDLE if max(map(len, payloads)) <= LONGEST_BUNDLED else 1
-            for first in range(0, len(payloads), most):
+            if count <= most:
+                self._put(head, payloads)
+                continue
+            for first in range(0, count, most):
                 self._put(head, payloads[first : first + most])
+
+    def begin_anew(self) -> None:
+        """What was gathered leaves, and what follows may begin otherwise."""
+        self.gathered()
+        self.gathering.forget()
+
+    @property
+    def bundling(self) -> bool:
+        """The other node takes several messages in one envelope."""
+        return self.gathering.patient
+
+    @bundling.setter
+    def bundling(self, takes: bool) -> None:
+        self.begin_anew()
+        self.gathering.patient = takes
 
     def _put(self, head: bytes, payloads: list[bytes]) -> None:
         frame, count = self.exporter.frame(head, payloads), len(payloads)
@@ -218,7 +198,7 @@ class LinkSession(Session):
         super()._append(frame)
 
     def _append(self, frame: bytes) -> None:
-        if self._bundles:
+        if self.gathering:
             self.gathered()  # it does not overtake what came before it
         super()._append(frame)
 
@@ -227,14 +207,14 @@ class LinkSession(Session):
         super().pause()
 
     def detach(self) -> None:
-        self._bundles = {}
+        self.gathering.forget()
         super().detach()
 
     def _set_direct(self) -> None:
         self.direct = not self.shut and not self._again and self.deferred is None
 
     def _send_directly(self, delivery: Delivery, shown: Message) -> None:
-        if self._bundles:
+        if self.gathering:
             self.gathered()
         try:
             super()._send_directly(delivery, shown)

@@ -59,6 +59,7 @@ SIGNATURE: Final = 200  # to verify one, with a key that takes long
 ASKED: Final = 2  # whether a member of a shared subscription may have a message, with the condition that it has
 LOOK: Final = 1  # at a member again, when none of them could have it at once
 OVERLAPPING: Final = 3  # in a plan, each further filter of a session that has one for the topic already
+NODE: Final = 1  # each place among the subscriptions that is looked at for a new plan
 PROPERTY: Final = 1  # a user property
 PLAN: Final = 20  # a plan without policies; with them it takes five times as long
 

@@ -163,8 +163,7 @@ class Reader:
         # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
         # as in `_read`, without its loop; what does not fit is read there.
         if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
-            length = data[1]
-            start = 2
+            length, start = data[1], 2
             if length > 127:
                 high = data[2]
                 length = length + ((high - 1) << 7) if 0 < high < 128 else 0
@@ -270,10 +269,8 @@ class Reader:
         site = self.site
         connection = self.connection
         publishing = self.publishing
-        plans = self.lane.plans
-        quick = self.quick
-        v5 = self.v5
-        limit = self.max_packet
+        plans, crossing = self.lane.plans, connection.session.crossing
+        quick, v5, limit = self.quick, self.v5, self.max_packet
         end = len(data)
         # see `packet_costs`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
         room = share = site.room
@@ -319,15 +316,21 @@ class Reader:
                     route = plans.get(data[start + 2 : after])
                     if route is not None and ((after <= stop) if not v5 else (after < stop and not data[after])):
                         if (fast := route.fast) is not None and (not route.guarded or route.calm(connection.session)):
-                            packet = data if not pos and stop == end else data[pos:stop]
-                            dirty = site.dirty
-                            for target in fast:
-                                out = target.out
-                                if not out:
-                                    dirty.append(target)
-                                out.append(packet)
+                            if fast:
+                                packet = data if not pos and stop == end else data[pos:stop]
+                                for target in fast:
+                                    out = target.out
+                                    if not out:
+                                        site.dirty.append(target)
+                                    out.append(packet)
                             if route.cross:
-                                cross(connection, route, data[start:after], data[after + v5 : stop])
+                                if (stream := crossing.get(route)) is not None:
+                                    if not stream:
+                                        stream.gathering.begins(stream)
+                                    stream.append(data[after + v5 : stop])
+                                else:
+                                    cross(connection, route, data[start:after], data[after + v5 : stop])
+                                    crossing = connection.session.crossing
                             route.passed += 1
                         else:
                             if site.effort > share:
@@ -414,7 +417,7 @@ class Reader:
                 if publishing.stalled:
                     self.need = STALLED
                     break
-                plans = self.lane.plans
+                plans, crossing = self.lane.plans, connection.session.crossing
             else:
                 if pos + 1 < end:
                     # a stretch is read: what was quick in it has its price as well

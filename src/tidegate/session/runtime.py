@@ -174,7 +174,9 @@ class Site:
         self.counters = Counters()
         self.accounts = Accounts()
         self.dirty: list[Session] = []
-        self.gathered: list[Callable[[], None]] = []  # at the end of this turn: what was gathered for links may leave
+        self.gathered: list[
+            Callable[[], bool]
+        ] = []  # at each flush: what was gathered for links may leave; True: ask again
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
         self.closing = False  # the node is about to stop: wills wait for its next start
@@ -262,6 +264,9 @@ class Site:
         if self.publishes > self.heavy:
             self.shared = self.now
         self.read = self.publishes = self.heavy = 0
+        if self.gathered:
+            asked, self.gathered = self.gathered, []
+            self.gathered += [put for put in asked if put()]
         while dirty:
             later: list[Session] = []
             self.dirty = later
@@ -293,8 +298,4 @@ class Site:
     def close(self) -> None:
         """Ends the turn."""
         self.opened = False
-        if self.gathered:
-            gathered, self.gathered = self.gathered, []
-            for put in gathered:
-                put()
         self.flush()

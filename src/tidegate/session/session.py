@@ -3,8 +3,7 @@
 A session outlives its connections. While there is one, `connection` is set and frames go into `out`, which the site
 writes once per turn. Invariants:
 
-- `out` is a plain list while frames may be appended; while the client is away or does not read, it is a `Shut` list
-  that swallows and counts, so that the hot path appends without asking.
+- `out` is a plain list while frames may be appended; else it is a `Shut` list, which swallows and counts.
 - a QoS 2 packet identifier is in the store before it is used on the wire.
 - a queued or resumed delivery is decided again when it is sent.
 - what goes over a link with monitors (`leaving`) is shown to them once, in the order in which it comes. While the link
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 NEVER = 0xFFFFFFFF
+NOT_CROSSING: dict[Any, Any] = {}
 PUBREL = b"\x62\x02"
 
 
@@ -53,6 +53,7 @@ class Session(DeliveryQueue):
         "client",
         "conditions",
         "context",
+        "crossing",
         "decider",
         "direct",
         "ended",
@@ -91,8 +92,7 @@ class Session(DeliveryQueue):
         self.home = subject.scope  # the scope that it lives in, whatever is found out of its client later
         self.principal = principal
         self.client = client
-        self.generation = 0  # of the rules under which `subject` was found
-        self.authenticated = 0  # and of those under which it last proved who it is
+        self.generation = self.authenticated = 0  # of the rules when `subject` was found, and when it proved itself
         self.certificate: PeerCertificate | None = None  # of its last connection: it may end when that has ended
         self.entering: tuple[Any, ...] = ()  # the monitors of its link to the scope, in order
         self.leaving: tuple[Any, ...] = ()  # and of that from it
@@ -107,8 +107,7 @@ class Session(DeliveryQueue):
         self.subscriptions: dict[str, Grant] | None = None
         self.incoming: dict[int, unreleased.Unreleased] | None = None  # QoS 2: what waits for PUBREL
         self.incoming_bytes = 0  # of what waits there for PUBREL
-        self.shares = 0  # shared subscriptions among them
-        self.held = 0  # those that nobody allows yet
+        self.shares = self.held = 0  # shared subscriptions among them, and those that nobody allows yet
         self.conditions = 0  # and those with a condition of their own
         self.refused = 0  # subscriptions that its connection was refused
         self.aliases: TopicAliases | None = None  # if the client takes any
@@ -140,6 +139,7 @@ class Session(DeliveryQueue):
         self.inward = Link(subject, True, types.inward, demand, entrance)
         self.outward = Link(subject, False, types.outward, demand)
         self.context = context
+        self.crossing = NOT_CROSSING  # by route: its stream to another node (`gathering`)
 
     @property
     def plain(self) -> bool:

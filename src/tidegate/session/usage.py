@@ -44,11 +44,25 @@ NODE_BOUNDS: Final = Bounds(
 NAMES: Final = tuple(field.name for field in fields(Bounds))
 LONG: Final = 256  # characters of a filter or a client identifier that count like another subscription or session
 
+FEW: Final = 3  # `+` in a filter that cost nothing
+PLUS: Final = 20  # and each further one counts like so many subscriptions
+WAY: Final = 16  # levels of a filter with `+`; each four more count like another subscription
+
 
 def name_weight(name: str) -> int:
-    """What a session counts for by its client identifier, and a subscription by its filter: strangers choose how long
-    they are."""
+    """What a session counts for by its client identifier: strangers choose how long it is."""
     return 1 + len(name) // LONG
+
+
+def filter_weight(filter: str) -> int:
+    """What a subscription counts for: its length, and what it may cost to find it.
+
+    With all filters of `n` levels that are `a` or `+`, a look-up goes 2^n ways: many `+` count, and so do long ways.
+    """
+    weight = name_weight(filter)
+    if many := filter.count("+"):
+        weight += PLUS * max(0, many - FEW) + max(0, filter.count("/") - WAY) // 4
+    return weight
 
 
 class Usage:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from hmac import compare_digest
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 from struct import error as StructError
 from typing import Final
 
@@ -57,11 +57,13 @@ __all__ = [
     "authentic_at",
     "authenticated",
     "bundle",
+    "bundle_head",
     "bundled_at",
     "bundled_lengths",
     "decode_static",
     "dynamic_at",
     "encode_static",
+    "flags_at",
     "from_property",
     "is_bundle",
     "open",
@@ -108,6 +110,7 @@ _LENGTH: Final = Struct(">H")
 _ORIGIN: Final = 14
 _HEAD_SIZE: Final = HEAD.size
 _OTHER: Final = (0, 0, b"", 0, 0)
+_NONE_AT: Final = (0, 0, -1)
 _PLAIN_HEAD: Final = MAGIC + bytes((VERSION,))
 _DYNAMIC_SIZE: Final = _DYNAMIC.size
 _MICRO: Final = 1_000_000
@@ -234,11 +237,22 @@ def plain(origin: bytes, number: int, published: float, qos: int = 0, output: in
 
 
 def bundle(origin: bytes, first: int, published: float, payloads: Sequence[bytes]) -> bytes:
-    """What stands behind the static part of several messages that agree in it: a dynamic part as `plain` makes it, with
-    the number of the first one (the others follow) and how many there are, the length of each payload, the payloads."""
-    count = len(payloads)
-    head = _DYNAMIC.pack(BUNDLED, origin, first, 0, round(published * _MICRO), count)
-    return b"".join((head, pack(f">{count}H", *map(len, payloads)), *payloads))
+    """What stands behind the static part of several messages that agree in it: what `bundle_head` makes, and the
+    payloads."""
+    return b"".join((bundle_head(origin, first, published, list(map(len, payloads))), *payloads))
+
+
+def bundle_head(origin: bytes, first: int, published: float, lengths: Sequence[int]) -> bytes:
+    """A dynamic part as `plain` makes it, with the number of the first of several messages (the others follow) and how
+    many there are, and the length of each payload."""
+    # hot: once per bundle and link
+    count = len(lengths)
+    return _bundled(count).pack(BUNDLED, origin, first, 0, round(published * _MICRO), count, *lengths)
+
+
+@lru_cache(maxsize=MAX_BUNDLE)
+def _bundled(count: int) -> Struct:
+    return Struct(f"{_DYNAMIC.format}{count}H")
 
 
 def plain_at(data: bytes, start: int, flags: int = 0) -> tuple[int, int]:
@@ -250,6 +264,16 @@ def plain_at(data: bytes, start: int, flags: int = 0) -> tuple[int, int]:
     end = start + _HEAD_SIZE + (data[start + 3] << 8 | data[start + 4]) + (data[start + 5] << 8 | data[start + 6])
     behind = end + _DYNAMIC_SIZE
     return (end, behind) if behind <= len(data) and data[end] == flags else (0, 0)
+
+
+def flags_at(data: bytes, start: int, stop: int) -> tuple[int, int, int]:
+    """The same, whatever the flags are, which come last; -1: there is no envelope before `stop`."""
+    # hot: once per packet that comes over a link
+    if data[start : start + 3] != _PLAIN_HEAD or stop < start + _HEAD_SIZE:
+        return _NONE_AT
+    end = start + _HEAD_SIZE + (data[start + 3] << 8 | data[start + 4]) + (data[start + 5] << 8 | data[start + 6])
+    behind = end + _DYNAMIC_SIZE
+    return (end, behind, data[end]) if behind <= stop else _NONE_AT
 
 
 def dynamic_at(data: bytes, start: int) -> tuple[bytes, int, int, float] | None:

@@ -164,8 +164,11 @@ def utf8(data: bytes, pos: int, end: int) -> tuple[str, int]:
 def encode_varint(n: int) -> bytes:
     if not 0 <= n <= MAX_VARINT:
         raise ValueError(f"{n} does not fit a variable byte integer")
-    if n < 128:
+    # hot: once per message of the fast lanes that change a packet
+    if n < 1 << 7:
         return n.to_bytes(1, "big")
+    if n < 1 << 14:
+        return bytes((n & 127 | 128, n >> 7))
     out = bytearray()
     while n > 127:
         out.append(n & 127 | 128)

@@ -1,0 +1,197 @@
+"""The console in a real Chromium: each screen, as whoever may see it; and that it does what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from console.conftest import HOSTILE, Device, Gym, looking
+from tidegate.admin.roles import Role
+from tidegate.console.access import ALLOWED
+
+SCREENS = ("now", "denials", "clients", "topics", "flows", "rules", "monitors", "quality")
+AXE = Path(__file__).parents[1] / "foreign/node_modules/axe-core/axe.min.js"
+PEOPLE = {"grace": Role.ADMIN, "otto": Role.OPERATOR, "olga": Role.AUDITOR, "mary": Role.USER}
+_FILLED = {"{kind}": "policy", "{name}": "console.css"}
+_IDS = {"clients": "strap-3", "sessions": "strap-3", "topics": "gym%2Fstrap-3%2Fheartbeats", "monitors": "calm"}
+
+
+def _path(route: str) -> str:
+    for name, value in _FILLED.items():
+        route = route.replace(name, value)
+    return route.replace("{id}", _IDS.get(route.split("/")[2], "devices"))
+
+
+@pytest.mark.parametrize("user", PEOPLE)
+def test_everybody_may_open_what_their_role_says(gym: Gym, user: str) -> None:
+    with gym.signed_in(user) as client:
+        for method, route in ALLOWED:
+            if method == "GET" and "events" not in route and ALLOWED[method, route]:
+                query = "?as=user:bob&action=write&topic=gym/a" if route.endswith("/why") else ""
+                answer = client.get(_path(route) + query)
+                expected = 200 if PEOPLE[user] in ALLOWED[method, route] else 403
+                found = 200 if answer.status_code == 303 else answer.status_code
+                assert found == expected, (route, answer.status_code, answer.text[-600:])
+
+
+@pytest.mark.parametrize("user", ["olga", "mary", "otto"])
+def test_nobody_does_what_their_role_may_not(gym: Gym, user: str) -> None:
+    with gym.signed_in(user) as client:
+        for method, route in ALLOWED:
+            if method == "POST" and ALLOWED[method, route] and PEOPLE[user] not in ALLOWED[method, route]:
+                assert client.post(_path(route), data={"do": "apply"}).status_code == 403, route
+
+
+def test_who_has_not_signed_in_sees_nothing(gym: Gym) -> None:
+    import httpx
+
+    with httpx.Client(base_url=gym.url, headers={"Origin": gym.url}) as client:
+        for method, route in ALLOWED:
+            if ALLOWED[method, route]:
+                answer = client.request(method, _path(route))
+                assert answer.status_code == 303, route
+                assert answer.headers["location"].startswith("/ui/login"), route
+                assert not answer.content, route
+
+
+@pytest.mark.parametrize("user", ["grace", "otto", "olga"])
+def test_every_screen_opens_without_an_error(gym: Gym, browser: Browser, user: str) -> None:
+    with looking(gym, browser, user) as window:
+        for name in SCREENS:
+            window.page.get_by_role("link", name=name.capitalize(), exact=True).first.click()
+            window.page.wait_for_url(f"**/ui/{name}**")
+            assert window.page.locator("main h1").inner_text()
+        assert window.page.evaluate("window.hit") is None
+
+
+def test_nothing_keeps_people_with_a_screen_reader_out(gym: Gym, browser: Browser) -> None:
+    """What axe-core finds serious or critical, light and dark, on a phone and on a desk."""
+    if not AXE.exists():
+        pytest.fail("axe-core is not installed; run `make foreign`")
+    serious = []
+    for scheme, width in (("light", 1200), ("dark", 360)):
+        more = ("denials/why?as=user:bob&action=write&topic=gym/a", "rules/policy/devices", "clients/strap-3")
+        desk = (*SCREENS, *more) if width > 400 else ("now", "denials", *more)
+        for user, names in (("grace", desk), ("mary", ("my-data",))):
+            with looking(
+                gym, browser, user, color_scheme=scheme, viewport={"width": width, "height": 800}, bypass_csp=True
+            ) as window:
+                for name in names:
+                    window.go(f"/ui/{name}")
+                    window.page.add_script_tag(path=AXE)
+                    found = window.page.evaluate("axe.run()")
+                    serious += [
+                        (scheme, name, each["id"], each["nodes"][0]["html"][:200])
+                        for each in found["violations"]
+                        if each["impact"] in ("serious", "critical")
+                    ]
+                    wide = window.page.evaluate("document.documentElement.scrollWidth > innerWidth + 1")
+                    assert not wide, f"{name} is wider than {width} px"
+    assert serious == []
+
+
+def test_a_newcomer_finds_why_and_lets_exactly_that_through(gym: Gym, browser: Browser) -> None:
+    stranger = Device(gym.port, "meter-7", None)
+    try:
+        stranger.publish("meters/7/power", "denied")
+        with looking(gym, browser, "grace") as window:
+            page = window.page
+            page.get_by_role("link", name="Denials").click()
+            page.get_by_label("topic").fill("meters/#")
+            page.get_by_role("button", name="Filter").click()
+            page.get_by_role("link", name="Why?").click()
+            assert "Denied" in page.locator("h1").inner_text()
+            assert page.locator(".ladder li.deny").count() == 1
+            page.get_by_role("button", name="Try it on recorded decisions").click()
+            assert "can be applied" in page.get_by_role("status").first.inner_text()
+            page.get_by_role("button", name="Apply it").click()
+            assert "It is allowed now" in page.get_by_role("status").first.inner_text()
+        reader = Device(gym.port, "alice-tablet", "alice")
+        reader.end()
+        with gym.signed_in("grace") as client:
+            told = client.get("/ui/denials/why?as=client:meter-7&action=write&topic=meters/7/power")
+            assert "Allowed" in told.text
+            assert "Denied" in client.get("/ui/denials/why?as=client:meter-8&action=write&topic=meters/7/power").text
+            assert "Denied" in client.get("/ui/denials/why?as=client:meter-7&action=write&topic=meters/7/x").text
+    finally:
+        stranger.end()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_an_owner_stops_and_resumes_one_person_from_a_phone(gym: Gym, browser: Browser, script: bool) -> None:
+    """The very next message obeys; and it works without JavaScript, too."""
+    alice, bob, topic = gym.coaches["alice"], gym.coaches["bob"], "gym/strap-3/heartbeats"
+    options = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "java_script_enabled": script}
+    with looking(gym, browser, "mary", **options) as window:
+        page = window.page
+        page.get_by_role("switch", name="Stop sharing with bob").click()
+        page.get_by_role("switch", name="Share with bob again").wait_for()
+        gym.strap.publish(topic, f"stopped {script}")
+        alice.wait_for(f"stopped {script}")
+        page.get_by_role("switch", name="Share with bob again").click()
+        page.get_by_role("switch", name="Stop sharing with bob").wait_for()
+        gym.strap.publish(topic, f"resumed {script}")
+        bob.wait_for(f"resumed {script}")
+        assert not bob.has(f"stopped {script}")  # what is in order before it would have come before it
+        page.get_by_role("button", name="Stop everything now").click()
+        page.get_by_text("Sharing is stopped.").wait_for()
+        gym.strap.publish(topic, f"nothing {script}")
+        page.get_by_role("button", name="Share again").click()
+        page.get_by_role("button", name="Stop everything now").wait_for()
+        gym.strap.publish(topic, f"again {script}")
+        for each in (alice, bob):
+            each.wait_for(f"again {script}")
+            assert not each.has(f"nothing {script}")
+
+
+def test_a_rule_is_tried_applied_and_taken_back(gym: Gym, browser: Browser) -> None:
+    with looking(gym, browser, "grace") as window:
+        page = window.page
+        window.go("/ui/new/policy")
+        page.get_by_label("Name").fill("lamps")
+        page.get_by_label("Policy, as in").fill("subject: '*'\ntopic: lamps/#\naction: wriet\n")
+        page.get_by_role("button", name="Try it").click()
+        page.get_by_role("alert").wait_for()
+        window.wrong.clear()  # the browser says that the answer was 422
+        page.get_by_label("Policy, as in").fill("subject: '*'\ntopic: lamps/#\naction: write\n")
+        page.get_by_role("button", name="Try it").click()
+        assert "can be applied" in page.get_by_role("status").first.inner_text()
+        page.get_by_label("Why").fill("for the party")
+        page.get_by_role("button", name="Apply", exact=True).click()
+        page.wait_for_url("**/ui/rules/policy/lamps")
+        assert "for the party" in page.content()
+        page.get_by_role("button", name="Delete").click()
+        page.wait_for_url("**/ui/rules/policy")
+        assert "lamps/#" not in page.content()
+
+
+def test_pages_follow_what_happens(gym: Gym, browser: Browser) -> None:
+    """Two tabs of one browser, and one stream of events for both."""
+    with looking(gym, browser, "olga") as window:
+        window.go("/ui/denials")
+        other = window.page.context.new_page()
+        other.goto(f"{gym.url}/ui/clients")
+        late = Device(gym.port, "late-comer", None)
+        try:
+            other.get_by_text("late-comer").wait_for()
+            late.publish("gym/late/x", "denied")
+            other.close()
+            window.page.get_by_text("gym/late/x").wait_for()
+        finally:
+            late.end()
+
+
+def test_names_are_text_wherever_they_are_shown(gym: Gym, browser: Browser) -> None:
+    with looking(gym, browser, "grace") as window:
+        window.go("/ui/denials")
+        assert window.page.get_by_text(HOSTILE).count() >= 1
+        window.page.get_by_role("row", name="evil/").get_by_role("link", name="Why?").first.click()
+        draft = window.page.get_by_label("A draft").input_value()
+        assert "s.client ==" in draft  # a name that is no plain name is compared, not written into a filter
+        window.page.get_by_role("button", name="Try it on recorded decisions").click()
+        assert "can be applied" in window.page.get_by_role("status").first.inner_text()
+        window.page.get_by_role("button", name="Apply it").click()
+        assert "It is allowed now" in window.page.get_by_role("status").first.inner_text()
+        assert window.page.evaluate("window.hit") is None
