@@ -186,7 +186,7 @@ class LinkEnd:
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
-        self.session.gathered()  # it was decided by the rules before
+        self.session.begin_anew()  # what was gathered was decided by the rules before
         if self.link.into is not None and self.link.into != link.into:
             self.plans.former = self.link.into
         if self.session.connection is not None and link.trusted is not self.link.trusted:
