@@ -57,7 +57,7 @@ class Known:
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return identity
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
         return Refused()
 
     def reauthorize(self, session: Session) -> Identity | Refused:

@@ -93,6 +93,10 @@ CASES: list[Case] = [
     ("me_history", {"user": "bob", "identity": ""}, "user"),
     ("me_export", {"user": "bob", "identity": ""}, "user"),
     ("me_notices", {"user": "bob", "identity": ""}, "user"),
+    ("me_erase", {"user": "bob", "identity": "", "password": "wrong"}, "user"),
+    ("me_erasures", {"user": "bob", "identity": ""}, "user"),
+    ("erasure_list", {}, LOOKING),
+    ("erasure_decide", {"id": "x", "grant": True, "by": "x"}, "admin"),
     ("key_list", {}, LOOKING),
     ("key_rotate", {"by": "x"}, "admin"),
     ("key_revoke", {"id": "x", "by": "x"}, "admin"),
@@ -161,7 +165,16 @@ async def test_every_command_and_every_role(asked: Asked) -> None:
     assert not wrong
 
 
-OWN = {"source_register", "data_put", "source_open", "key_get", "key_publish", "admin_apply", "consumer_register"}
+OWN = {
+    "me_erase",
+    "source_register",
+    "data_put",
+    "source_open",
+    "key_get",
+    "key_publish",
+    "admin_apply",
+    "consumer_register",
+}
 """Commands that also answer `forbidden` when they are about somebody else, or where the node takes none."""
 
 

@@ -93,6 +93,7 @@ class Pretended:
         link = {
             "address": None,
             "level": None,
+            "degraded": None,
             "queue": 0,
             "bytes": 8,
             "oldest": None,
@@ -284,6 +285,7 @@ class Pretended:
             "links": [
                 {
                     **row,
+                    "degraded": None,
                     "queue": 1,
                     "bytes": 2,
                     "oldest": 3.5,

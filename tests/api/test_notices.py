@@ -43,7 +43,7 @@ class Told:
         self.mary = mary
 
     async def notices(self) -> list[dict[str, Any]]:
-        assert await self.node.notices.settled(PATIENCE)
+        assert await self.node.own_data.notices.settled(PATIENCE)
         answer = await self.admin.ask("GET", "/me/notices", self.mary)
         assert answer.status_code == 200, answer.text
         assert answer.json()["complete"]
@@ -112,7 +112,7 @@ async def test_a_preference_that_ends(told: Told) -> None:
     gone = await told.admin.ask("DELETE", f"/me/preferences/{kept['id']}", told.mary, headers=headers)
     assert gone.status_code == 200, gone.text
     async with asyncio.timeout(PATIENCE):
-        news = await anext(told.node.notices.follow("mary", told.node.identities.owner("mary"), 0))
+        news = await anext(told.node.own_data.notices.follow("mary", told.node.identities.owner("mary"), 0))
     assert readers(news[0]) == {"gym/mary/#": [("rita", "no", "yes")]}
     assert news[0]["by"] == ["clock"]
     assert news[0]["changes"] == [{"kind": "preference", "name": first["id"], "how": "expired"}]
@@ -161,7 +161,7 @@ async def test_notices_survive_a_restart(tmp_path: Path) -> None:
             "token"
         ]
         await admin.make("/directory/users", {"id": "nina", "roles": ["nurse"]})
-        assert await admin.served.node.notices.settled(PATIENCE)
+        assert await admin.served.node.own_data.notices.settled(PATIENCE)
     async with administering(tmp_path, text) as admin:
         answer = await admin.ask("GET", "/me/notices", token)
         assert [readers(each) for each in answer.json()["items"]] == [{"gym/mary/#": [("nina", "no", "yes")]}]

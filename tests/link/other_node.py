@@ -24,8 +24,7 @@ from tidegate.node.revocation import read_revocation
 from tidegate.node.turns import Turns
 from tidegate.policy.scopes import NodeLink
 from tidegate.scope import Realm
-from tidegate.scope.link_greeting import GREETING, Greeting, Peer
-from tidegate.scope.node_links import refusal_text
+from tidegate.scope.link_greeting import GREETING, Greeting, Peer, refusal_text
 from tidegate.session import NEVER, Connection, Limits, Origin, Session, Site, Subject, Volatile
 
 HERE, THERE = "here", "there"
@@ -113,7 +112,8 @@ class End:
     def __init__(self, site: Site, realm: Realm, link: NodeLink) -> None:
         self.link = link
         self.scope = scope = next(iter(realm.scopes.values()))
-        self.handshake, self.lifetime, self.subscribing = scope.handshake, scope.lifetime, scope.subscribing
+        self.handshake, self.lifetime, self.subscribing = scope.handshake, self, scope.subscribing
+        self.ended_with: int | None = None
         self.plans, self.path = scope.plans, scope.path
         self.objection = ""
         self.peer: Peer | None = None
@@ -125,11 +125,15 @@ class End:
         self.session.expiry = NEVER
         self.scope.sessions["link", link.name] = self.session
 
-    def greeting(self) -> wire.Connect:
+    def greeting(self, peer: Peer | None = None) -> wire.Connect:
         properties = wire.Properties(session_expiry_interval=NEVER, user_properties=((GREETING, "1 a->b n d"),))
         return wire.Connect(
             version=wire.V5, client_id=self.link.name, clean_start=False, keep_alive=30, properties=properties
         )
+
+    def disconnected(self, connection: Connection, packet: wire.Disconnect | None, reason: wire.Reason) -> None:
+        self.ended_with = None if packet is None else packet.reason
+        self.scope.lifetime.disconnected(connection, packet, reason)
 
     def refusal(self, packet: wire.Connack) -> str:
         return refusal_text(packet)

@@ -91,7 +91,6 @@ async def test_what_comes_with_connack_is_not_lost(folder: Path) -> None:
     ("trust", "peer", "why"),
     [
         ('trust: {by: subject, accept: ["CN=other"]}', None, "CN=there is not on the trust list"),
-        ('trust: {by: subject, accept: ["CN=other"], otherwise: degrade}', None, "its certificate is not on the trust"),
         ("", None, "its certificate is not on the trust list, and no link names it"),
         (TRUSTED, "CN=other", "CN=there is not on the trust list"),
         (TRUSTED, "sha256:" + "ab" * 32, "its certificate is not on the trust list"),
@@ -103,6 +102,16 @@ async def test_who_is_not_on_the_list_is_told_nothing(folder: Path, trust: str, 
         assert why in await running.fails()
         assert not server.connects
         assert not running.end.attached
+
+
+@on_uvloop
+async def test_who_is_not_on_the_list_is_degraded_where_that_is_the_policy(folder: Path) -> None:
+    trust = 'trust: {by: subject, accept: ["CN=other"], otherwise: degrade}'
+    async with linked(folder, trust=trust) as (_server, running):
+        await up(running)
+        peer = running.end.peer
+        assert peer is not None
+        assert (peer.degraded, peer.name, peer.level) == ("its certificate is not on the trust list", "", "tls")
 
 
 @pytest.mark.parametrize("by", ["subject", "certificate"])
@@ -277,6 +286,27 @@ async def test_connections_that_do_not_last_are_no_success(folder: Path) -> None
             running.go_on.release()
     assert all(before * 4 >= after for before, after in pairwise(running.slept))
     assert running.slept[5] > dialer.FIRST
+
+
+@on_uvloop
+async def test_changes_of_the_rules_are_no_failures_as_long_as_they_are_not_too_many(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialer, "CHANGES", 4.0)
+    monkeypatch.setattr(dialer, "STEADY", 1e9)
+    changed = wire.Disconnect(reason=wire.Reason.ADMINISTRATIVE_ACTION)
+    async with linked(folder) as (server, running):
+        for number in range(12):
+            client = await server.next()
+            await up(running, number + 1)
+            if number < 4:
+                running.dialer.drop(wire.Reason.ADMINISTRATIVE_ACTION, "what crosses this link has changed")
+            else:
+                await client.send(changed)
+            await running.fails()
+            running.go_on.release()
+    assert max(running.slept[:8]) <= dialer.FIRST
+    assert running.slept[11] > dialer.FIRST
 
 
 @on_uvloop

@@ -52,6 +52,8 @@ class Node(World):
         space: ScopeGraph | None = None,
         limits: Limits | None = None,
         store: Store | None = None,
+        boot: int = 1,
+        wall: float | None = None,
         **rules: Any,
     ) -> None:
         self.name = name
@@ -61,13 +63,12 @@ class Node(World):
         domains = believes if believes is not None else {domain: Domain(nodes=("a", "b", "c", "d"))}
         self.made = {"space": graph, "domain": domain, "domains": domains}
         super().__init__(rules=RuleSet(**{**self.made, **rules}), limits=limits, store=store)
-        self.site.origin = Origin(name.encode().hex().rjust(16, "0")[-16:], 1)
+        self.wall = wall or self.wall
+        self.site.origin = Origin(name.encode().hex().rjust(16, "0")[-16:], boot)
         self.realm.node_links.arrange(self.realm.rules)  # now that the node has its id
         signers = {node: of for of, known in domains.items() for node in known.nodes}
-        self.realm.node_links.travel(
-            signed_by(self, self.realm.rules.preferences),
-            lambda signer, signed, signature: signers.get(signer.decode()),
-        )
+        self.verify = lambda signer, signed, signature: signers.get(signer.decode())
+        self.realm.node_links.travel(signed_by(self, self.realm.rules.preferences), self.verify)
 
     def change(self, **rules: Any) -> None:
         self.realm.change(RuleSet(**{**self.made, **rules}))
@@ -111,9 +112,18 @@ class Cable:
     """A connection that `here` has made to `there`, for their link."""
 
     def __init__(
-        self, here: Node, there: Node, name: str, *, level: str = "trusted", facts: tuple[str, ...] = ()
+        self,
+        here: Node,
+        there: Node,
+        name: str,
+        *,
+        level: str = "trusted",
+        facts: tuple[str, ...] = (),
+        degraded: str = "",
     ) -> None:
+        """`degraded`: why `there` does not trust `here`."""
         self.here, self.there = here, there
+        self.degraded = degraded
         self.name = name
         self.level, self.facts = level, facts
         self.why: object = ""
@@ -125,7 +135,7 @@ class Cable:
         other = self.there.realm.node_links.ends[f"{far}->{near}"]
         self.mine, self.theirs = Side(self.here, end), Side(self.there, other)
         self.theirs.connection.phase = self.mine.connection.phase = type(self.mine.connection.phase).WAITING
-        greeting = end.greeting()
+        greeting = end.greeting(self._peer(self.there))
         self.why = other.welcome(self.theirs.connection, greeting, self._peer(self.here)) or ""
         self.there.turn()
         if self.why:
@@ -140,7 +150,8 @@ class Cable:
         self.run()
 
     def _peer(self, node: Node) -> Peer:
-        return Peer(subject=f"CN={node.name}", name=node.name, level=self.level, facts=self.facts)
+        degraded = self.degraded if node is self.here else ""
+        return Peer(subject=f"CN={node.name}", name=node.name, level=self.level, facts=self.facts, degraded=degraded)
 
     def run(self) -> None:
         """Carries what both have to say until nobody says anything more."""

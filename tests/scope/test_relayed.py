@@ -12,6 +12,7 @@ from scope.spaces import got
 from scope.test_link_bundles import burst, publishes, warm
 from scope.test_node_links import ALL_READ, ALL_WRITE, denial, policies
 from tidegate.policy import Action
+from tidegate.session import LinkSession
 from tidegate.session.link_publishing import LinkPublishing
 from tidegate.wire import V311, Publish, encode_varint
 from tidegate.wire.envelope import Envelope, is_bundle, open, single, static_cache
@@ -158,3 +159,11 @@ def test_a_packet_that_is_too_large_for_one_is_decided_for_each(one_by_one: list
         b"2" * 100,
     ]
     assert len(one_by_one) >= 2
+
+
+def test_the_broker_behind_a_guarded_scope_is_no_node(one_by_one: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinkSession, "guards", True)
+    chain = Chain()
+    one_by_one.clear()
+    assert len(list(opened(chain.sent(*MESSAGES)))) == len(MESSAGES)
+    assert len(one_by_one) >= len(MESSAGES)

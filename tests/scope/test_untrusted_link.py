@@ -99,7 +99,7 @@ def test_neither_rules_nor_states_nor_preferences_are_told_or_believed() -> None
         assert not end.trusted
         assert end.plans.domains == frozenset()
         assert len(node.realm.node_links.neighbourhood.groups[0]) == 1
-        assert not end.control._told
+        assert not end.control.preferences._told
 
 
 def test_what_it_claims_of_publishers_ids_and_levels_counts_for_nothing() -> None:
@@ -123,10 +123,82 @@ def test_what_it_claims_of_publishers_ids_and_levels_counts_for_nothing() -> Non
     assert got(there) == [("t", b"1")]  # not with an id of this node, and not what has been here
 
 
-def test_a_link_that_is_trusted_from_now_on_is_another_link() -> None:
+def test_a_link_that_is_trusted_from_now_on_opens_anew_and_keeps_what_it_owes() -> None:
     a, _, cable = pair()
-    ends = [*a.realm.node_links.ends.values()]
+    here = a.peer("here", username="mary")
+    cable.cut()
+    say(here, "t", b"1", qos=1)
+    (end,) = a.realm.node_links.ends.values()
+    assert end.owed == 1
+    cable.plug()
     a.made["space"] = type(a.realm.rules.space)(scopes=("x",), remote=(node_link("x", "y"),))
     a.change()
-    assert [*a.realm.node_links.ends.values()] != ends
+    assert [*a.realm.node_links.ends.values()] == [end]
     assert cable.mine.closed
+    assert not end.untrusted
+
+
+# -- over one connection of a link to a trusted node ---------------------------------------------------------------
+
+
+def degraded(a: dict[str, Any] | None = None, b: dict[str, Any] | None = None) -> tuple[Node, Node, Cable]:
+    """Two nodes, of which `b` finds the certificate of `a` not on its list, until that is `level=trusted`."""
+    domains = {"d": Domain(nodes=("a", "b"))}
+    first = Node("a", node_link("x", "y"), believes=domains, **(a or {}))
+    second = Node("b", node_link("y", "x"), believes=domains, **(b or {}))
+    cable = Cable(first, second, "x->y", degraded="not on the list")
+    assert cable.why == ""
+    return first, second, cable
+
+
+def test_what_has_preferences_views_or_a_demand_waits_for_a_trusted_connection() -> None:
+    wishes = Preferences(
+        [
+            preference_of(id="p", user="mary", topic="no/#", when="s.user == 'alice'"),
+            preference_of(id="q", user="mary", topic="yes/#", when="s.kind == 'link'"),
+            preference_of(id="s", user="mary", topic="some/#", when="s.kind == 'link' && o.payload.a == 1"),
+        ],
+        domain="d",
+    )
+    a, b, cable = degraded({"preferences": wishes})
+    assert [end.degraded != "" for node in (a, b) for end in node.realm.node_links.ends.values()] == [True, True]
+    mary, alice = a.peer("m", username="mary"), b.peer("there", username="alice")
+    alice.subscribe("#", 1)
+    for number, (topic, *pairs) in enumerate(
+        (
+            ("no/1",),
+            ("yes/1",),
+            ("free/1", ("view", '{"user:alice": ["/a"]}')),
+            ("free/2", ("require", "trusted")),
+            ("free/3", ("require", "tls")),
+            ("free/4",),
+            ("some/1",),
+        ),
+        1,
+    ):
+        said = wire.Publish(topic=topic, payload=b'{"a": 1}', qos=1, packet_id=number, properties=properties(*pairs))
+        mary.send(said)
+    cable.run()
+    assert [topic for topic, _ in got(alice)] == ["yes/1", "free/3", "free/4"]
+    (end,) = a.realm.node_links.ends.values()
+    assert end.owed == 4
+    cable.cut()
+    cable.degraded = ""
+    cable.plug()
+    assert end.trusted
+    assert sorted(topic for topic, _ in got(alice)) == ["free/1", "no/1"]  # her own connection is no better than tls
+    assert end.owed == 0
+
+
+def test_a_trusted_connection_is_not_put_out_by_one_that_is_not() -> None:
+    _, b, cable = degraded()
+    cable.cut()
+    cable.degraded = ""
+    cable.plug()
+    (end,) = b.realm.node_links.ends.values()
+    assert end.trusted
+    cable.degraded = "nobody"
+    first = cable.theirs
+    cable.plug()
+    assert "a trusted connection carries this link" in str(cable.why)
+    assert end.session.connection is first.connection

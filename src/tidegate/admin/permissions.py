@@ -40,6 +40,8 @@ class Caller:
     """Whom they act for."""
     identity: str | None = None
     """The id of that user."""
+    signed_in: float | None = None
+    """When they have shown a password, with which they are still signed in."""
 
 
 Rule = Callable[[Caller, Arguments], Arguments]
@@ -158,6 +160,10 @@ def _about_themselves(caller: Caller, arguments: Arguments) -> Arguments:
     return {**arguments, "user": _user(caller), "identity": caller.identity or ""}
 
 
+def _erasing(caller: Caller, arguments: Arguments) -> Arguments:
+    return {**_about_themselves(caller, arguments), "signed_in": caller.signed_in}
+
+
 def _user(caller: Caller) -> str:
     if caller.user is None:
         raise Problem("this token is for no user; have one made for a user", problem="forbidden")
@@ -221,6 +227,10 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     (me.ExportOwn, _may("user", _about_themselves)),
     (me.ListNotices, _may("user", _about_themselves)),
     (me.FollowNotices, _may("user", _about_themselves)),
+    (me.EraseOwn, _may("user", _erasing)),
+    (me.ListOwnErasures, _may("user", _about_themselves)),
+    (me.ListErasures, _may(_LOOKING, _as_sent)),
+    (me.DecideErasure, _may("admin", _signed)),
     (keys.GetKey, _may("user", _for_themselves)),
     (keys.GetPublishingKey, _may("user", _for_themselves)),
     (keys.ListKeys, _may(_LOOKING, _as_sent)),

@@ -65,6 +65,8 @@ class Session:
     """As it is stored."""
     token: str | None = None
     """Its id."""
+    signed_in: float | None = None
+    """When it was shown that it is them; None: a token was shown."""
     person: Person | None = None
     """Whom an identity provider vouches for."""
     issuer: str | None = None
@@ -180,7 +182,13 @@ class SignIns:
                 raise Problem("wrong user name or password; try again", problem="unauthenticated")
         expires, role = now + self._longest, self._role(user)
         return Session(
-            id=secrets.token_hex(8), user=user, identity=identity or None, role=role, expires=expires, password=stored
+            id=secrets.token_hex(8),
+            user=user,
+            identity=identity or None,
+            role=role,
+            expires=expires,
+            password=stored,
+            signed_in=now,
         )
 
     def _by_person(self, person: Person) -> Session:
@@ -300,7 +308,7 @@ class SignIns:
 
     def _shown(self, session: Session) -> dict[str, Any]:
         shown = {"id": session.id, "role": session.role.value, "user": session.user, "identity": session.identity}
-        return {**shown, "expires": session.expires, "by": _by(session)}
+        return {**shown, "expires": session.expires, "by": _by(session), "signed_in": session.signed_in}
 
     def _written(self, session: Session, action: str, detail: str) -> None:
         audit = self._node.audit

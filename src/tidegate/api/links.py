@@ -23,6 +23,8 @@ class LinkState(BaseModel):
     address: str | None
     level: str | None
     """Of the connection that there is."""
+    degraded: str | None
+    """Why that connection counts as untrusted; null: it does not."""
     queue: int
     """Messages that the other node has not acknowledged."""
     bytes: int

@@ -140,7 +140,12 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
 def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     """The links to other nodes."""
     rows = {
-        row["link"]: {**row, "connected": float(row["state"] == "connected"), "on_backup": float(row["on_backup"])}
+        row["link"]: {
+            **row,
+            "connected": float(row["state"] == "connected"),
+            "on_backup": float(row["on_backup"]),
+            "degraded": float(row["degraded"] is not None),
+        }
         for row in links
     }
     aged = {name: {"oldest": row["oldest"] or 0.0} for name, row in rows.items()}
@@ -149,6 +154,7 @@ def _links(links: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         ("link_connected", "Whether the other node is connected.", "connected", rows),
         ("link_standby", "Connections that are open beside the one that carries.", "standby", rows),
         ("link_on_backup", "Whether another connection than the default carries.", "on_backup", rows),
+        ("link_degraded", "Whether the connection that carries is not trusted.", "degraded", rows),
         ("link_queue", "Messages that the other node has not acknowledged.", "queue", rows),
         ("link_queue_bytes", "Bytes of these.", "bytes", rows),
         ("link_oldest_seconds", "How long the oldest of these has waited; 0: none waits.", "oldest", aged),

@@ -220,9 +220,8 @@ def _followed(request: Request) -> EventSourceResponse:
     responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}, **problems()},
 )
 async def export(request: Request) -> Response:
-    """Who you are, your clients, preferences with their history, tokens, sessions, retained messages, and deliveries.
-
-    What the pipeline keeps is in the lake."""
+    """Who you are, your clients, preferences with their history, tokens, sessions, retained messages, deliveries,
+    notices, and the newest of your rows in the lake."""
     return answer(_dated(await channel(request).ask(ExportOwn(**_own(request)), patience=LOOKING)))
 
 

@@ -395,10 +395,12 @@ def problems(*statuses: int) -> Responses:
     return {status: {"model": ProblemAnswer, "content": {MEDIA_TYPE: {}}, "description": ""} for status in every}
 
 
-def returns(model: type[BaseModel], *statuses: int, made: type[BaseModel] | None = None) -> Responses:
+def returns(
+    model: type[BaseModel], *statuses: int, made: type[BaseModel] | None = None, success: int = 200
+) -> Responses:
     """What a route answers: 200 with a model, or 201 with what it `made`, or a problem with one of the statuses."""
     if made is None:
-        return {200: {"model": model}, **problems(*statuses)}
+        return {success: {"model": model}, **problems(*statuses)}
     tried: dict[str, Any] = {"model": model, "description": "What would be, with `dry_run`."}
     return {200: tried, 201: {"model": made}, **problems(*statuses)}
 

@@ -83,6 +83,12 @@ class Journals:
                 text = f"`{name}.keep` and `{name}.size` cannot change while the node runs; restart it"
                 raise ConfigError(text)
 
+    async def roll(self, stream: Stream) -> bool:
+        """What is in the journal is in complete segments, if it is open; whether that is done."""
+        if stream.name not in self._open:
+            return True
+        return await asyncio.get_running_loop().run_in_executor(None, self[stream].roll)
+
     async def close(self, stream: Stream) -> None:
         if stream.name in self._open:
             journal, _ = self._open.pop(stream.name)

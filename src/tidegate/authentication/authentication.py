@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import presented_capabilities, vouched_peers
+from tidegate.authentication import federated_identity, presented_capabilities
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
@@ -91,7 +91,7 @@ class Authentication:
         self.revocation = Revocation() if revocation is None else revocation
         self.identities = Identities() if identities is None else identities
         self.users = config.directory.users
-        self.vouching = vouching(config)
+        self.asking_brokers = asking_brokers(config)
         self.built = config.built
         self.accepts = accepts
         self._register = register or presented_capabilities.Register()
@@ -173,7 +173,7 @@ class Authentication:
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
         elif transport.vouched is not None:
-            principal = vouched_peers.principal_of(transport.vouched)
+            principal = federated_identity.principal_of(transport.vouched)
             answer(self._admitted(connection, packet, token, transport, principal, certified=True))
         elif (certified := _certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
@@ -192,13 +192,10 @@ class Authentication:
 
         `peer`: the certificate that a link to another node expects; no other is accepted then.
         """
-        tls = connection.certificate
-        transport = Transport(listener=connection.listener.name, address=connection.address)
+        tls, transport = connection.certificate, _encryption(connection)
         if tls is None:
             return transport
-        transport = replace(
-            transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
-        )
+        transport = replace(transport, certificate=tls["certificate"] is not None)
         trust = self.built.trust if peer is None else _only(peer)
         return self._judged(transport, tls["verified"], connection.site, trust)
 
@@ -220,29 +217,42 @@ class Authentication:
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
         shown: PeerCertificate | None = (connection.certificate or {}).get("verified")
-        if shown is None:
+        subject = name = degraded = ""
+        transport: Transport | Refused
+        if shown is not None:
+            transport = self._transport(connection, expected)
+            trust = self.built.trust
+            if not isinstance(transport, Refused) and transport.vouched is not None and trust is not None:
+                outcome = trust.judge(shown.der)  # a neighbour's word is for clients
+                closed = isinstance(outcome, Close)
+                transport = Refused(text=f"not trusted: {outcome}") if closed else transport.degrade()
+            if isinstance(transport, Refused):
+                return transport
+            try:
+                subject, name = subject_text(shown.der), common_name(shown.der)
+            except ValueError as error:
+                return Refused(text=f"its certificate cannot be read: {error}")
+            if not transport.trusted:
+                degraded = "its certificate is not on the trust list"
+                if not transport.degraded:
+                    return Refused(text=f"{degraded}, and no link names it as its `peer`")
+        elif plain:
+            transport, degraded = _encryption(connection), "it shows no certificate"
+        else:
             return Refused(text="a node shows its certificate, and this connection has none")
-        transport = self._transport(connection, expected)
-        if isinstance(transport, Refused):
-            return transport
-        if not transport.trusted or transport.vouched is not None:
-            return Refused(text="its certificate is not on the trust list, and no link names it as its `peer`")
-        try:
-            subject, name = subject_text(shown.der), common_name(shown.der)
-        except ValueError as error:
-            return Refused(text=f"its certificate cannot be read: {error}")
         levels = self.built.rules.levels
         return Peer(
             subject=subject,
-            name=name,
-            certificate=shown.der,
+            name="" if degraded else name,
+            certificate=None if shown is None else shown.der,
+            degraded=degraded,
             address=connection.address,
             listener=transport.listener,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched_peers.encryption(transport),
+            tls=federated_identity.encryption(transport),
         )
 
     def _outdated(self, connection: Connection, name: str) -> Refused | None:
@@ -261,8 +271,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
-        if principal.startswith(vouched_peers.VOUCHED):
-            return vouched_peers.identity(principal, transport, capability, self.built.rules.levels)
+        if principal.startswith(federated_identity.VOUCHED):
+            return federated_identity.identity(principal, transport, capability, self.built.rules.levels)
         if principal.startswith(CERTIFICATE) and transport.degraded:
             principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
@@ -297,7 +307,7 @@ class Authentication:
             attributes=attributes,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched_peers.encryption(transport),
+            tls=federated_identity.encryption(transport),
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
@@ -406,7 +416,7 @@ class Authentication:
             if kind == "vouched" and (
                 isinstance(transport, Refused)
                 or transport.vouched is None
-                or vouched_peers.principal_of(transport.vouched) != principal
+                or federated_identity.principal_of(transport.vouched) != principal
             ):
                 return OFF_LIST
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
@@ -446,7 +456,7 @@ class Authentication:
     def ended(self, session: Session) -> bool:
         """Whether the owner of a session is no more. Without a method nobody but the directory vouches for users."""
         kind, _, name = session.principal.partition(":")
-        vouched = self._methods or session.subject.capability is not None or session.home in self.vouching
+        vouched = self._methods or session.subject.capability is not None or session.home in self.asking_brokers
         return self._called(session) is None or (kind == "user" and name not in self.users and not vouched)
 
     def _called(self, session: Session) -> str | None:
@@ -496,7 +506,7 @@ class Authentication:
                 self._changed[name] = generation
             if now is None and not self_registered(user.attributes):
                 self.names.note(name)
-        self.users, self.vouching = newer.users, newer.vouching
+        self.users, self.asking_brokers = newer.users, newer.asking_brokers
         self.built = newer.built
         self.accepts = newer.accepts
         self.revocation = newer.revocation
@@ -511,9 +521,16 @@ class Authentication:
             self._untold += 1
 
 
-def vouching(config: Config) -> frozenset[str]:
+def asking_brokers(config: Config) -> frozenset[str]:
     """The scopes whose broker says who a client is."""
     return frozenset(name for name, scope in config.scopes.items() if scope.asks_broker)
+
+
+def _encryption(connection: Connection) -> Transport:
+    """What is known of a connection without its certificates."""
+    tls = connection.certificate
+    transport = Transport(listener=connection.listener.name, address=connection.address)
+    return transport if tls is None else replace(transport, tls_version=tls["version"], tls_cipher=tls["cipher"])
 
 
 @lru_cache

@@ -20,7 +20,13 @@ _TITLES: Final = (
 )
 _RIGHT: Final = ("queue", "bytes", "oldest", "round trip", "since")
 _CUT: Final = (("last error", 20), ("address", 16), ("link", 16))
-_STYLES: Final = {"connected": "green", "on backup": "yellow", "connecting": "yellow", "waiting": "yellow"}
+_STYLES: Final = {
+    "connected": "green",
+    "on backup": "yellow",
+    "degraded": "red",
+    "connecting": "yellow",
+    "waiting": "yellow",
+}
 
 app = terminal.command_group("Links of a node to other nodes.")
 
@@ -93,10 +99,12 @@ def _cells(row: Mapping[str, Any], now: float) -> list[Text]:
         "-" if row["oldest"] is None else _age(row["oldest"]),
         "-" if row["round_trip"] is None else f"{row['round_trip'] * 1000:.1f} ms",
         "-" if since is None else _age(now - datetime.fromisoformat(since).timestamp()),
-        row["error"] or "-",
+        row["error"] or row["degraded"] or "-",
     ]
     if row["on_backup"]:
         cells[2] = "on backup"
+    if row["degraded"]:
+        cells[2] = "degraded"
     texts = [Text(terminal.harmless(cell, lines=False)) for cell in cells]
     texts[2].stylize(_STYLES.get(cells[2], ""))
     return texts

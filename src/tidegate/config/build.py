@@ -23,7 +23,15 @@ from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
 from tidegate.config.flows import presences
-from tidegate.config.links import Broker, BrokerVersion, DirectedLink, directed_links, remote_scopes, scope_names
+from tidegate.config.links import (
+    LISTED,
+    Broker,
+    BrokerVersion,
+    DirectedLink,
+    directed_links,
+    remote_scopes,
+    scope_names,
+)
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
 from tidegate.config.problems import ConfigErrors, DocumentPath
@@ -404,8 +412,9 @@ def _node_link(config: Config, entry: Link, directed: Mapping[str, ScopeLink]) -
         out=directed.get(f"{near}->{far}"),
         into=directed.get(f"{far}->{near}"),
         via=tuple(map(str, entry.via)),
-        peer=entry.peer,
+        peer=None if entry.peer == LISTED else entry.peer,
         trusted=entry.trusted,
+        plain_backup=entry.plain_backup,
         sign=entry.sign,
         overflow=entry.overflow,
         export=entry.export,

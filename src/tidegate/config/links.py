@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 SCOPE: Final = "scope:"
+LISTED: Final = "listed"
 FINGERPRINT: Final = "sha256:"
 """How the fingerprint of a certificate begins, where a subject might stand too."""
 
@@ -136,6 +137,8 @@ Prefix = Annotated[
 
 def _peer(written: str) -> str:
     try:
+        if written == LISTED:
+            return written
         if not written.startswith(FINGERPRINT):
             policy.Trust(policy.By.SUBJECT, (written,))
             return written
@@ -338,19 +341,25 @@ class Link(CheckedSection):
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
     via: tuple[FarAddress, ...] = Field(default=(), min_length=1, max_length=16)
     """For a scope of another node or a foreign broker: where that is, the preferred address first. `mqtts://`, host,
-    and port (default 8883); for a foreign broker also `mqtt://` (1883). Default: the other end connects."""
+    and port (default 8883); for a foreign broker, and as a backup, also `mqtt://` (1883). Default: the other end
+    connects."""
     peer: PeerName | None = None
     """For a scope of another node: the certificate that the other end must have, as a subject such as
-    `CN=remotegym,O=MyGymBrand`, or as `sha256:` and its fingerprint. Default, with `via`: one that `trust.accept`
-    lists."""
+    `CN=remotegym,O=MyGymBrand`, or as `sha256:` and its fingerprint; nobody else is let in. `listed`, the default with
+    `via`: one that `trust.accept` lists, and others as `trust.otherwise` says."""
     export: tuple[Name, ...] = ()
     """For a scope of another node: attributes of publishers that it is told. Those that an owner's own preferences read
     as `p.NAME` go along anyway. Which of them count there is said by `trust.domains` there."""
     broker: Broker | None = None
     """The other end is no Tidegate node, but any MQTT broker: an ordinary bridge. `{}` is enough."""
     trusted: Switch = True
-    """For a scope of another node: whether that is believed. `false`, at both ends: nothing but the id and the way of a
-    message travels, the other node has to be allowed all of what crosses, and what comes was published by the link."""
+    """For a scope of another node: whether that is believed. `false`, at either end: nothing but the id and the way of
+    a message travels, the other node has to be allowed all of what crosses, and what comes was published by the
+    link."""
+    plain_backup: Switch = False
+    """For a scope of another node that connects here: whether it may come without a certificate, by a listener such as
+    `mqtt://`, while there is no trusted connection. Over it goes only what `trusted: false` would let go; the rest
+    waits. Nobody knows who is at its other end, and what that acknowledges counts as delivered."""
     sign: Switch = False
     """For a scope of another node: what leaves is signed by the node that made it, and nothing comes in without such a
     signature, of a node that speaks for the domain of its publisher. Signatures of other nodes go along anyway."""
@@ -379,8 +388,8 @@ class Link(CheckedSection):
         if not self.remote and "forward" in self.model_fields_set:
             text = "has no effect inside a node; add `via` or `peer` if another has the scope, or remove it"
             yield ("forward",), text
-        if self.sign and (self.broker is not None or not self.trusted or not self.remote):
-            yield ("sign",), "needs a trusted Tidegate node at the other end; remove it"
+        if self.sign and (self.broker is not None or not self.trusted or not self.remote or self.plain_backup):
+            yield ("sign",), "needs a trusted Tidegate node at the other end, over each connection; remove it"
         if self.broker is not None and not self.via:
             yield ("broker",), "is connected to by this node; add `via` with its address"
         if not self.trusted and self.broker is not None:
@@ -394,10 +403,18 @@ class Link(CheckedSection):
         if self.failover is not None and len(self.via) < 2:
             text = "chooses between addresses, and `via` has" + (" one" if self.via else " none")
             yield ("failover",), f"{text}; add another one to `via`, or remove it"
+        if self.plain_backup and (self.via or self.broker is not None or not self.remote):
+            yield ("plain_backup",), "is said where the other node connects; remove it here"
+        if self.peer == LISTED and self.broker is not None:
+            yield ("peer",), "is of no use for a foreign broker; name its certificate, or remove it"
         for index, address in enumerate(self.via):
             if not address.tls and self.broker is None:
-                text = "is not encrypted, and nodes prove to each other who they are; write mqtts://"
-                yield ("via", index), f"{text}, or `broker: {{}}` if it is no Tidegate node"
+                if index == 0:
+                    text = "is not encrypted, and nodes prove to each other who they are; write mqtts://"
+                    yield ("via", index), f"{text}, or `broker: {{}}` if it is no Tidegate node"
+                elif self.failover is None or self.failover.restore is None:
+                    text = "is not encrypted, and good for a backup only; add `failover` with `restore`"
+                    yield ("via", index), f"{text}, so that a better connection is looked for, or write mqtts://"
             if address in self.via[:index]:
                 yield ("via", index), f"is `{address}` again; remove one of the two"
 
@@ -558,9 +575,15 @@ def _remote(config: Config, at: DocumentPath, entry: Link) -> Iterator[Finding]:
             if getattr(config.node, key) is None:
                 text = f"is missing, which {path_text(at)} needs: nodes prove to each other who they are; add it"
                 yield ("node", key), text
-        if entry.peer is None and not (config.trust is not None and config.trust.accept):
-            text = "is missing, and there is no `trust.accept`, so no node would be trusted; add one of the two"
-            yield (*at, "peer"), text
+        if entry.peer in (None, LISTED) and not (config.trust is not None and config.trust.accept):
+            text = "is missing" if entry.peer is None else "is `listed`"
+            yield (
+                (*at, "peer"),
+                f"{text}, and there is no `trust.accept`, so no node would be trusted; add one of the two",
+            )
+    elif entry.peer == LISTED and not (config.trust is not None and config.trust.accept):
+        text = "is `listed`, and there is no `trust.accept`, so no node would be trusted; add that, or name the node"
+        yield (*at, "peer"), text
     elif not any(each.url.tls and each.client_cert is not ClientCert.NONE for each in config.listeners):
         text = "has no `via`, so the other end connects, and no listener asks for a certificate; add `via`"
         yield at, f"{text}, or an mqtts:// listener with `client_cert: optional` and `client_ca`"

@@ -14,8 +14,18 @@ class Names(StrEnum):
     ROLES = "roles"
 
 
+class Erase(StrEnum):
+    """What becomes of somebody's wish that what is theirs be erased."""
+
+    YES = "yes"
+    ASK = "ask"
+    NO = "no"
+
+
 class Me(Section):
-    """What people learn when they ask about their own data."""
+    """What people may do with their own data, and learn when they ask about it."""
 
     names: Names = Names.USERS
     """`users`: who can read it and who has, by name; `roles`: only their roles, and how many they are."""
+    erase: Erase = Erase.ASK
+    """`yes`: what is theirs is erased when they ask; `ask`: once an administrator has granted it; `no`: not at all."""

@@ -249,7 +249,7 @@ class PlanCompiler:
             where=grant.where,
             scene=source.scene,
         )
-        way = evaluate(self.stages.towards(session.outward), known, grant)
+        way = evaluate(self.stages.towards(session.outward, known.away), known, grant)
         plan.until = min(plan.until, known.until)
         plan.clocked = plan.clocked or known.clocked
         return way

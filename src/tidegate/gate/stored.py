@@ -82,7 +82,7 @@ class StoredMessageDecider:
             )
             if grant is not None:
                 known.terms, known.where = grant.terms, grant.where
-            way = self._decision(key, known, self.stages.towards(target), grant)
+            way = self._decision(key, known, self.stages.towards(target, away), grant)
         if isinstance(way, Deny):
             self.failed = ()
             return way

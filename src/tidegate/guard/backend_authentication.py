@@ -1,6 +1,7 @@
 """Who a client of a guarded scope is, where the broker says so: its name and password are passed on, and CONNACK proves
 the name. A client without a name that shows a certificate is known by that, which only this node has seen. A broker
-that takes any name proves none: then everybody is nobody in particular.
+that takes any name proves none: then everybody is nobody in particular, as whoever has authenticated with AUTH is
+(`relayed_authentication`).
 
 What else is known of the user, of the connection and of capabilities is as in every other scope.
 """
@@ -33,7 +34,7 @@ class BackendAuthentication:
             self._here.authenticate(connection, packet, answer)
             return
         name = packet.username
-        if name is None:
+        if name is None or packet.properties.authentication_method is not None:
             self._ask(connection, packet, answer, None)
             return
 
@@ -46,7 +47,9 @@ class BackendAuthentication:
         """Asks the broker. `name`: what it proves, if it does."""
         if name is None and not bool(getattr(connection.listener, "anonymous", False)):
             text = "this listener wants to know who you are"
-            if packet.username is not None:
+            if packet.properties.authentication_method is not None:
+                text += ", and with enhanced authentication the broker does not tell"
+            elif packet.username is not None:
                 text += ", and the broker proves no names: it takes any, with any password"
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text=text))
             return
@@ -68,8 +71,8 @@ class BackendAuthentication:
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return self._here.completed(connection, client, identity)
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
-        return self._here.peer(connection, expected)
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
+        return self._here.peer(connection, expected, plain)
 
     def reauthorize(self, session: Session) -> Identity | Refused:
         return self._here.reauthorize(session)

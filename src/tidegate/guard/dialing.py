@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.links import Authenticate, Gone
+from tidegate.guard.relayed_authentication import RelayedAuthentication
 from tidegate.guard.upstream import Upstream
 from tidegate.session import NEVER, Connection, Phase
 from tidegate.wire import V5, V311, Connect, Properties, Reason
@@ -55,6 +56,9 @@ class Dialing:
         else:
             self._anew = False
         self.upstream = Upstream(self.scope, greeting, self._done)
+        if isinstance(self.connection.authentication, RelayedAuthentication):
+            self.upstream.authentication = self.connection.authentication
+            self.connection.authentication.upstream = self.upstream
         self.scope.dial(self.upstream)
 
     def _retry(self, version: int) -> None:
@@ -68,7 +72,7 @@ class Dialing:
         if self.connection.phase is not Phase.WAITING:
             upstream.close()
             self._ended()
-        elif version == V5 and upstream.outdated and not self._again:
+        elif version == V5 and upstream.outdated and not self._again and upstream.authentication is None:
             self._again = True
             scope.service.version = V311
             self._retry(V311)
@@ -89,6 +93,8 @@ def vouches(scope: GuardedScope, connection: Connection, packet: Connect) -> boo
     """Whether it is this node, and not the broker, that knows who a client is. Only the node sees certificates."""
     if scope.settings.authenticate is Authenticate.HERE:
         return True
+    if isinstance(connection.authentication, RelayedAuthentication):
+        return False
     return packet.username is None and connection.certificate is not None
 
 
@@ -101,6 +107,7 @@ def greeting_of(scope: GuardedScope, connection: Connection, packet: Connect, ve
     if password is not None and username is None and version != V5:
         password = None  # [MQTT-3.1.2-22] of 3.1.1
     properties, clean = Properties(), packet.clean_start
+    relayed = isinstance(connection.authentication, RelayedAuthentication)
     if version == V5:
         expiry = said.session_expiry_interval
         if packet.version != V5:
@@ -110,6 +117,8 @@ def greeting_of(scope: GuardedScope, connection: Connection, packet: Connect, ve
             receive_maximum=said.receive_maximum,
             maximum_packet_size=settings.max_packet,
             request_response_information=said.request_response_information,
+            authentication_method=said.authentication_method if relayed else None,
+            authentication_data=said.authentication_data if relayed else None,
             user_properties=tuple(pair for pair in said.user_properties if pair[0] not in OURS),
         )
     elif packet.version == V5:

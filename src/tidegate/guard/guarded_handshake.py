@@ -10,17 +10,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.config.links import Gone
+from tidegate.config.links import Authenticate, Gone
 from tidegate.guard.client_window import ClientWindow
 from tidegate.guard.dialing import Dialing, greeting_of, is_final
 from tidegate.guard.guarded_session import GuardedSession
+from tidegate.guard.relayed_authentication import RelayedAuthentication
 from tidegate.guard.relayed_publishing import RelayedPublishing
 from tidegate.guard.upstream import Upstream
 from tidegate.scope import Refused
 from tidegate.scope.authenticator import Authenticator
 from tidegate.scope.handshake import RECEIVE_MAXIMUM, Admitted, Handshake
 from tidegate.session import NEVER, Connection, Hold, Session
-from tidegate.wire import Connect, Properties, Reason
+from tidegate.wire import V5, Auth, Connect, Properties, Reason
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -30,6 +31,11 @@ LONGEST: Final = 5.0  # and between attempts at most
 
 TAKEN = Refused(
     reason=Reason.CLIENT_IDENTIFIER_NOT_VALID, text="somebody else has a session with this client identifier"
+)
+NO_METHODS = Refused(
+    reason=Reason.BAD_AUTHENTICATION_METHOD,
+    text="the broker behind this node speaks MQTT 3.1.1, which has no enhanced authentication",
+    rule="backend",
 )
 
 
@@ -44,6 +50,26 @@ class GuardedHandshake(Handshake):
         self._greetings: dict[Connection, Connect] = {}  # with which the broker is told of them again
         self._receive_maximum: int | None = None  # of whoever gets a session just now
         self._claims: dict[str, list[str]] = {}  # by client identifier: the principals that come with it just now
+
+    # -- enhanced authentication ---------------------------------------------------------------------------------
+
+    def _unknown_method(self, connection: Connection, packet: Connect, method: str) -> None:
+        """The broker may know it."""
+        if self.scope.settings.authenticate is Authenticate.HERE:
+            super()._unknown_method(connection, packet, method)
+        elif self.scope.service.version != V5:
+            self._refuse(connection, packet, NO_METHODS)
+        else:
+            connection.authentication = RelayedAuthentication(connection, method)
+            self._authenticate(connection, packet)
+            connection.release_reading(Hold.HANDSHAKE)  # for AUTH
+
+    def auth(self, connection: Connection, packet: Auth) -> None:
+        relayed = connection.authentication
+        if isinstance(relayed, RelayedAuthentication):
+            relayed.to_broker(packet)
+        else:
+            super().auth(connection, packet)
 
     # -- the broker ----------------------------------------------------------------------------------------------
 
@@ -127,7 +153,7 @@ class GuardedHandshake(Handshake):
                 old.connection.close(Reason.SESSION_TAKEN_OVER)
             if self.scope.sessions.get(key) is old:
                 self.scope.lifetime.end(old)
-        if self.scope.settings.gone is Gone.WAIT:
+        if self.scope.settings.gone is Gone.WAIT and upstream.authentication is None:  # that cannot be said again
             greeting = greeting_of(self.scope, connection, packet, upstream.version)
             self._greetings[connection] = replace(greeting, clean_start=False)
         self._receive_maximum = packet.properties.receive_maximum
@@ -146,8 +172,8 @@ class GuardedHandshake(Handshake):
         session.relaying, session.upstream, session.asked = publishing, upstream, None
         upstream.attach(session)
         session.taking = None if self._receive_maximum is None else ClientWindow(self._receive_maximum)
-        if self.scope.settings.gone is Gone.WAIT:
-            session.greeting, session.reopen = self._greetings.pop(connection), self._wait_for_broker
+        if (greeting := self._greetings.pop(connection, None)) is not None:
+            session.greeting, session.reopen = greeting, self._wait_for_broker
             publishing.waits_for_broker()
 
     def _wait_for_broker(self, session: GuardedSession) -> None:
@@ -224,4 +250,7 @@ class GuardedHandshake(Handshake):
             changes["server_keep_alive"] = min(broker.server_keep_alive, keep_alive or NEVER)
         if broker.response_information is not None:
             changes["response_information"] = broker.response_information
+        if session.upstream.authentication is not None:
+            changes["authentication_method"] = broker.authentication_method
+            changes["authentication_data"] = broker.authentication_data
         return replace(said, **changes)

@@ -12,21 +12,21 @@ nothing of an exchange that a crash could lose (docs/decisions/0048).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.gate import Deny, Step
+from tidegate.guard.broker_login import BrokerLogin
 from tidegate.guard.incoming_envelopes import IncomingEnvelopes
 from tidegate.guard.outgoing_envelopes import LARGE, framed
 from tidegate.session import Hold, Message
 from tidegate.session.grant import Shut
 from tidegate.session.packet_costs import QUICK
-from tidegate.session.runtime import Site
 from tidegate.wire import (
     V5,
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -38,7 +38,6 @@ from tidegate.wire import (
     Pubrel,
     Reason,
     Suback,
-    Type,
     Unsuback,
     decode,
     encode,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
     from tidegate.guard.guarded_session import GuardedSession
 
-HIGH_WATER: Final = 256 * 1024  # bytes that may wait for a broker that reads slowly, before its client is not read
 SILENCE: Final = 1.5  # times the keep-alive without a byte
 PINGREQ: Final = b"\xc0\x00"
 PINGRESP: Final = b"\xd0\x00"
@@ -59,33 +57,16 @@ FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is wr
 TOO_LARGE: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail=LARGE)
 UNRELATED: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED, detail="it cannot be sent now")
 _TAKEN: Final = Connack(session_present=False, reason=0)
-ANSWER: Final = 10.0  # seconds for CONNACK
-_RETURN_CODES: Final = {
-    1: Reason.UNSUPPORTED_PROTOCOL_VERSION,
-    2: Reason.CLIENT_IDENTIFIER_NOT_VALID,
-    3: Reason.SERVER_UNAVAILABLE,
-    4: Reason.BAD_USER_NAME_OR_PASSWORD,
-    5: Reason.NOT_AUTHORIZED,
-}
-"""What MQTT 3.1.1 has in CONNACK."""
 
 
-class Upstream(asyncio.Protocol):
+class Upstream(BrokerLogin):
     """One connection to the broker. It is dirty like a session: what is in `out` is written once in a turn."""
 
     __slots__ = (
-        "_answer",
         "_keep_alive",
         "_last_read",
-        "_packet",
         "_paused",
-        "_timer",
         "_told",
-        "_transport",
-        "_unread",
-        "assigned",
-        "connack",
-        "error",
         "exchange",
         "incoming",
         "maximum",
@@ -94,28 +75,16 @@ class Upstream(asyncio.Protocol):
         "pings",
         "quota",
         "refused",
-        "scope",
         "session",
         "shut",
-        "site",
         "v5",
-        "version",
-        "write",
     )
 
     def __init__(self, scope: GuardedScope, packet: Connect, answer: Callable[[Upstream], None]) -> None:
         """`answer` is called once: when the broker has answered `packet`, or never will."""
-        self.scope = scope
-        self.site: Site = scope.site
+        super().__init__(scope, packet, answer)
         self.session: GuardedSession | None = None
-        self.version = packet.version
         self.v5 = packet.version == V5
-        self.connack: Connack | None = None
-        """The answer; None: it has not come."""
-        self.error = ""
-        """Why there is none, or no connection any more."""
-        self.assigned = False
-        """Whether the client identifier is one that this node has made."""
         self.opened = False
         self.maximum = 0  # largest packet that the broker takes; 0: any
         self.quota = 65535  # QoS 1 and 2 messages that it takes at a time
@@ -125,70 +94,13 @@ class Upstream(asyncio.Protocol):
         self.pings = b""
         """PINGREQs that have no answer yet, in order: 1 of the client, 0 of the guard."""
         self.shut = True
-        self.write: Callable[[bytes], None]
         self.incoming: IncomingEnvelopes
-        self._answer: Callable[[Upstream], None] | None = answer
-        self._packet: Connect | None = packet
-        self._transport: Any = None
-        self._unread: bytes | bytearray = b""
         self._paused = False
         self._keep_alive = float(packet.keep_alive)
         self._last_read = 0.0
-        self._timer: Any = None
         self._told = False  # by the broker, that this is the end
 
-    # -- the beginning -----------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        if self._answer is None:  # it was given up
-            self._transport.abort()
-            return
-        self.site.open()
-        self._transport.set_write_buffer_limits(high=HIGH_WATER)
-        self.write = self._transport.write
-        packet, self._packet = self._packet, None
-        assert packet is not None
-        self.write(encode(packet, packet.version))
-        self._timer = self.site.timers.at(self.site.now + ANSWER, self._late)
-
-    def _late(self) -> None:
-        self.error = f"the broker has not answered CONNECT in {ANSWER:g} s"
-        self.abort()
-        self._tell()
-
-    def failed(self, why: str) -> None:
-        """There is no connection."""
-        self.error = self.error or why
-        self._tell()
-
-    def _tell(self) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            self.site.open()
-            answer(self)
-
-    @property
-    def reached(self) -> bool:
-        """Whether somebody was there."""
-        return self._transport is not None
-
-    @property
-    def outdated(self) -> bool:
-        """Whether somebody is there who does not speak this version."""
-        return self.reached and (self.connack is None or self.refusal is Reason.UNSUPPORTED_PROTOCOL_VERSION)
-
-    @property
-    def refusal(self) -> Reason | None:
-        """Why the broker has not let it in; None: it has."""
-        if self.connack is None:
-            return Reason.SERVER_UNAVAILABLE
-        code = self.connack.reason
-        if not code:
-            return None
-        if self.version != V5:
-            return _RETURN_CODES.get(code, Reason.SERVER_UNAVAILABLE)
-        return Reason(code)
+    # -- the beginning and the end of a client -----------------------------------------------------------------
 
     @property
     def vanished(self) -> bool:
@@ -227,21 +139,13 @@ class Upstream(asyncio.Protocol):
             site.open()
         self._last_read = site.now
         if self._paused or not self.opened:
-            self._keep(data)
-            if self.connack is None:
-                self._read_connack()
-            return
-        self._take(data)
-
-    def _keep(self, data: bytes) -> None:
-        if isinstance(self._unread, bytes):
-            self._unread = bytearray(self._unread)
-        self._unread += data
+            super().data_received(data)
+        else:
+            self._take(data)
 
     def _take(self, data: bytes) -> None:
         if self._unread:
-            self._keep(data)
-            data, self._unread = bytes(self._unread), b""
+            data, self._unread = bytes(self._unread) + data, b""
         try:
             used = self._read(data)
         except PacketError as error:
@@ -255,30 +159,6 @@ class Upstream(asyncio.Protocol):
             return
         if used < len(data) and self.opened:
             self._unread = data[used:]
-
-    def _read_connack(self) -> None:
-        data = bytes(self._unread)
-        try:
-            if data[0] != Type.CONNACK << 4:
-                raise ProtocolError("the first packet is not CONNACK")
-            whole = frame(data, 0, self.scope.settings.max_packet)
-            if whole is None:
-                return
-            first, start, stop = whole
-            packet = decode(first, data[start:stop], self.version)
-        except PacketError as error:
-            self.error = f"it does not answer as a broker does: {error}"
-            self.abort()
-            return
-        assert isinstance(packet, Connack)
-        self.connack = packet
-        self._unread = data[stop:]
-        self.site.timers.cancel(self._timer)
-        self._timer = None
-        if self.refusal is not None:
-            self.error = packet.properties.reason_string or ""
-            self.abort()
-        self._tell()
 
     def _read(self, data: bytes) -> int:
         """Takes all whole frames, as long as the client takes what they cause; how many bytes that was."""
@@ -313,6 +193,8 @@ class Upstream(asyncio.Protocol):
                 self.incoming.released(packet)
             case Suback() | Unsuback():
                 self.scope.subscribing.answered(session, packet)
+            case Auth() if self.authentication is not None:
+                self.authentication.to_client(packet)
             case Pingresp():
                 asked, self.pings = self.pings[:1], self.pings[1:]
                 if asked == CLIENT:
@@ -323,6 +205,12 @@ class Upstream(asyncio.Protocol):
                 self.end(said or f"the broker has said DISCONNECT {packet.reason:#04x}", Reason(packet.reason))
             case _:
                 raise ProtocolError(f"{type(packet).__name__.upper()} is never sent by a broker here")
+
+    def authenticate(self, packet: Auth) -> None:
+        if self.opened:
+            self.send(encode(packet, self.version))
+        else:
+            super().authenticate(packet)
 
     # -- bytes out ---------------------------------------------------------------------------------------------
 
@@ -414,8 +302,7 @@ class Upstream(asyncio.Protocol):
 
     def abort(self) -> None:
         self._shut()
-        if self._transport is not None:
-            self._transport.abort()
+        super().abort()
 
     def end(self, why: str, reason: Reason = Reason.SERVER_SHUTTING_DOWN) -> None:
         """The broker has gone, or is of no use: so is the connection of its client."""

@@ -129,7 +129,7 @@ class Attempt:
             self._fail(found.text)
             return False
         self.peer = found
-        greeting = self.end.greeting()
+        greeting = self.end.greeting(found)
         version = connection.version = greeting.version
         properties = greeting.properties
         if version == V5:

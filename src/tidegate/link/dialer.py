@@ -2,7 +2,8 @@
 
 The addresses of a link are tried in order. When none of them answers, the next round waits: 0.2 s at first, twice as
 long after each failure, 30 s at most, with some chance in it, so that nodes that lost the same peer do not come back at
-the same moment. A connection that has lasted counts as a success, and the waiting begins anew.
+the same moment. A connection that has lasted counts as a success, and the waiting begins anew. So does one that has
+ended because the rules of one of the two nodes have changed.
 
 Certificates are read anew for each connection. A reason is logged when it changes, not with each attempt.
 """
@@ -23,13 +24,14 @@ from tidegate.config.address import Address, parse_address
 from tidegate.errors import ConfigError
 from tidegate.link.attempt import Attempt, FindPeer, OnBug
 from tidegate.scope.node_links import LinkEnd
-from tidegate.session import Site
+from tidegate.session import Bucket, Site
 from tidegate.wire import Reason
 
 FIRST: Final = 0.2  # seconds before the second round
 LONGEST: Final = 30.0
 STEADY: Final = 5.0  # seconds that a connection has to last to count as a success
 KEEP_ALIVE: Final = 30.0
+CHANGES: Final = 20.0  # that the other node says in a row, one more every `STEADY`: its word ends no waiting for ever
 
 log = structlog.get_logger("tidegate.link")
 
@@ -80,6 +82,8 @@ class Dialer:
         self._told: dict[str, str] = {}  # what the log says of each address
         self._attempt: Attempt | None = None  # the connection that there is
         self._pause = FIRST
+        self._dropped = False  # by this node
+        self._changes = Bucket(1 / STEADY, CHANGES, loop.time())
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -109,6 +113,7 @@ class Dialer:
     def drop(self, reason: Reason, text: str) -> None:
         """Ends the connection that there is; another one is made."""
         if self._attempt is not None:
+            self._dropped = True
             self._attempt.error = text
             self._attempt.end_with(reason, text)
 
@@ -121,11 +126,17 @@ class Dialer:
             except Exception:
                 log.exception("bug", link=self.end.link.name)
                 lasted = 0.0
-            if lasted >= STEADY:
+            if lasted >= STEADY or self._changed():
                 self._pause = FIRST
             self.state = State.WAITING
             await self._sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - nobody is to guess anything
             self._pause = min(LONGEST, self._pause * 2)
+
+    def _changed(self) -> bool:
+        """Whether the connection has ended because of other rules, here or there."""
+        dropped, self._dropped = self._dropped, False
+        there, self.end.ended_with = self.end.ended_with == Reason.ADMINISTRATIVE_ACTION, None
+        return dropped or (there and self._changes.afford(self._loop.time()))
 
     async def _round(self) -> float:
         """Tries the addresses in order; how long the first connection that could be made has lasted."""

@@ -77,7 +77,9 @@ class ControlSockets:
             text, _, _ = str(problem).partition("; ")  # whoever has asked is told by the HTTP process what to do
             raise Problem(text, problem="unauthenticated") from None
         by = token.get("by") or f"token:{token['id']}"
-        return Caller(role=Role(token["role"]), by=by, user=token["user"], identity=token["identity"])
+        signed_in = token.get("signed_in")
+        role = Role(token["role"])
+        return Caller(role=role, by=by, user=token["user"], identity=token["identity"], signed_in=signed_in)
 
     @property
     def level(self) -> str | None:

@@ -24,9 +24,9 @@ from tidegate.errors import ConfigError
 from tidegate.link import Dialer, Failover, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
+from tidegate.node.certificate_trust import CertificateTrust
 from tidegate.node.link_explanations import LinkExplanations
 from tidegate.node.topology import NodeTopology
-from tidegate.node.vouching import Vouching
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd
@@ -42,7 +42,7 @@ log = structlog.get_logger("tidegate.link")
 
 _BRIEF: Final = (
     *("link", "state", "address", "level", "queue", "bytes", "oldest", "round_trip", "error"),
-    *("standby", "switches", "on_backup"),
+    *("standby", "switches", "on_backup", "degraded"),
 )
 
 
@@ -52,7 +52,7 @@ class LinkConnections:
     def __init__(self, node: Node) -> None:
         self.dialers: dict[str, Dialer | Failover] = {}  # by the name of the link
         self.explanations = LinkExplanations(node)
-        self.vouching = Vouching(node)
+        self.certificate_trust = CertificateTrust(node)
         self.topology = NodeTopology(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
@@ -66,7 +66,8 @@ class LinkConnections:
         links.answerer = self.explanations.answer
         links.on_end.append(self._ended)
         links.on_lack.append(self._lacking)
-        self.vouching.start()
+        links.on_trust.append(self._trusting)
+        self.certificate_trust.start()
         links.capabilities.verify = self._node.authentication.travelled
         self._arrange()
 
@@ -88,6 +89,12 @@ class LinkConnections:
         if names:
             log.warning("preferences call what the other node lacks", link=name, lacking=", ".join(names))
 
+    def _trusting(self, name: str, degraded: str) -> None:
+        """A link has opened over a connection that is not trusted, or over a trusted one again."""
+        log.info("link is degraded" if degraded else "link is trusted", link=name, reason=degraded or None)
+        what = f"link {name}: {f'untrusted: {degraded}' if degraded else 'trusted again'}"
+        self._node.audit.changed(self._node.audit.version, what, action="degrade" if degraded else "trust")
+
     def _ended(self, name: str, owed: int) -> None:
         """A link is gone from the rules, and its queue with it."""
         log.info("link removed", link=name, dropped=owed)
@@ -95,7 +102,7 @@ class LinkConnections:
         self._node.audit.changed(self._node.audit.version, what, action="remove")
 
     def _arrange(self) -> None:
-        self.vouching.arrange()
+        self.certificate_trust.arrange()
         self.topology.arrange()
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):
@@ -139,25 +146,26 @@ class LinkConnections:
         if end.link.broker is not None:
             levels = authentication.built.rules.levels
             return foreign_broker(connection, end.link, levels, authentication.revocation)
-        return authentication.peer(connection, expected)
+        return authentication.peer(connection, expected, end.link.plain)
 
     def _review(self, end: LinkEnd) -> None:
         for standby in tuple(end.standbys.values()):
             open_one = standby.session.connection
-            if open_one is not None and self._peer(end, open_one, end.link.peer) != standby.peer:
+            if open_one is not None and self._peer(end, open_one, end.link.peer) != standby.found:
                 open_one.close(Reason.ADMINISTRATIVE_ACTION, "the level of this connection has changed")
         connection = end.session.connection
         if connection is None:
             return
         found = self._peer(end, connection, end.link.peer)
         same = end.agreed == end.link.directions
-        if found == end.peer and same:
+        if found == end.found and same:
             return
         # both ends open it anew, and carry what is retained as it crosses now
         what = "the level of this connection" if same else "what crosses this link"
         reason, text = Reason.ADMINISTRATIVE_ACTION, f"{what} has changed"
         if isinstance(found, Refused):
             reason, text = Reason.NOT_AUTHORIZED, found.text
+            self._node.audit.changed(self._node.audit.version, f"link {end.link.name}: {text}", action="close")
         dialer = self.dialers.get(end.link.name)
         if dialer is None:
             connection.close(reason, text)
@@ -241,6 +249,7 @@ class LinkConnections:
             "state": State.CONNECTED.value if connected else dialed.get("state", State.WAITING.value),
             "address": dialed.get("address") or (None if peer is None else peer.address),
             "level": None if peer is None else peer.level,
+            "degraded": end.degraded or None,
             "queue": end.owed,
             "bytes": session.queued_bytes + session.flying,
             "oldest": None if oldest is None else round(max(0.0, time.time() - oldest), 3),

@@ -23,8 +23,7 @@ from tidegate.admin.identities import ROOM as IDENTITIES
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.ingest_journal import Recorder
-from tidegate.admin.me.notices import ROOM as NOTICES
-from tidegate.admin.me.notices import Notices
+from tidegate.admin.me.services import OwnDataServices
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
@@ -120,7 +119,7 @@ class Node:
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
         self.signatures: PreferenceSignatures
-        self.notices: Notices
+        self.own_data: OwnDataServices
         self.changing = asyncio.Lock()
         self._threads = Threads(loop)
         self._file_watch = None if path is None else FileWatch(path)  # of the file that `config` was read from
@@ -209,7 +208,7 @@ class Node:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
         self.signatures = PreferenceSignatures(self, records)
-        self.notices = Notices(self, records.get(NOTICES, {}))
+        self.own_data = OwnDataServices(self, records)
         await self.signatures.open(config)
         self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
@@ -252,7 +251,7 @@ class Node:
             self._tasks.append(self.loop.create_task(self._statistics(config.sys.interval)))
         if config.reload == "watch" and self._file_watch is not None:
             self._tasks.append(self.loop.create_task(self._file_watch.run(self._reload_guarded)))
-        self.notices.start()
+        self.own_data.start()
         if self.administration is not None:
             self.administration.follow()
         if self.http is not None:
@@ -547,7 +546,7 @@ class Node:
         await self.audit.settle()
         if self.http is not None:
             self.http.change(config)
-        self.notices.changed(before, by)
+        self.own_data.notices.changed(before, by)
         return rules.version
 
     # -- stopping ----------------------------------------------------------------------------------------------
@@ -569,8 +568,8 @@ class Node:
         if http is not None:
             await http
         await self.control.close()
-        if hasattr(self, "notices"):
-            await self.notices.close()
+        if hasattr(self, "own_data"):
+            await self.own_data.close()
         await self.keys.close()
         if self.administration is not None:
             await self.administration.close()

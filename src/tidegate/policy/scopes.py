@@ -199,6 +199,8 @@ class NodeLink:
     """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
     trusted: bool = True
     """Whether the node at the other end is believed."""
+    plain_backup: bool = False
+    """Whether the other end may connect without a certificate."""
     sign: bool = False
     """Whether what leaves is signed, and what comes has to be."""
     overflow: Overflow = Overflow.DROP
@@ -216,14 +218,14 @@ class NodeLink:
         return f"{self.near}->{self.far}"
 
     @property
-    def kind(self) -> tuple[bool, bool]:
-        """Links of another kind are other links."""
-        return self.broker is None, self.trusted
-
-    @property
     def reads(self) -> bool:
         """Whether the far end is itself a reader of the full content, which nobody holds to anything."""
-        return self.kind != (True, True)
+        return self.broker is not None or not self.trusted
+
+    @property
+    def plain(self) -> bool:
+        """Whether a connection without certificates may carry it while there is no better one."""
+        return self.plain_backup or any(address.startswith("mqtt:") for address in self.via)
 
     @property
     def directions(self) -> tuple[ScopeLink, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.policy.capability import Capability
-from tidegate.policy.vouching import Vouched
+from tidegate.policy.certificate_packets import Vouched
 from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 
@@ -89,10 +89,11 @@ class Authenticator(Protocol):
         """What a method said, with what else is known of the connection and of the user; or why it may not stay."""
         ...
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
         """Which node is at the other end of a connection, whichever side has made it.
 
-        `expected`: its certificate, as a link has it; None: anybody on the trust list.
+        `expected`: its certificate, as a link has it; None: anybody on the trust list, and others as that says.
+        `plain`: also somebody without a certificate, who is nobody in particular.
         """
         ...
 

@@ -111,7 +111,7 @@ class BrokerEnd(LinkEnd):
 
     # -- a connection --------------------------------------------------------------------------------------------
 
-    def greeting(self) -> Connect:
+    def greeting(self, peer: Peer | None = None) -> Connect:
         broker, v5 = self.broker, self.broker.mqtt5
         properties = NONE
         if v5:

@@ -43,6 +43,8 @@ _LISTS: Final = ("roles", "groups")
 class LinkExports:
     """What leaves over one link (session.Exporter)."""
 
+    proofs = True
+    """Whether capabilities and proofs travel."""
     signs = False
     """Whether this node signs what nobody else has."""
 
@@ -96,7 +98,7 @@ class LinkExports:
         if properties is not NONE:
             attested = self._attested(message)
             properties = without_proof(properties)
-        proof = None if text is None else text.encode()
+        proof = text.encode() if text is not None and self.proofs else None
         if attested is not None:
             signature, published, own_qos, retained = attested.about
             static = self._signed[key]

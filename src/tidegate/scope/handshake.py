@@ -78,12 +78,19 @@ class Handshake:
         if method is not None:
             exchange = self.authenticator.exchange(connection, packet, method)
             if exchange is None:
-                unknown = Refused(reason=Reason.BAD_AUTHENTICATION_METHOD, text="unknown authentication method")
-                self._refuse(connection, packet, unknown)
+                self._unknown_method(connection, packet, method)
                 return
             connection.authentication = Conversation(method, exchange, packet)
             self._step(connection, connection.authentication, packet.properties.authentication_data)
             return
+        self._authenticate(connection, packet)
+
+    def _unknown_method(self, connection: Connection, packet: Connect, method: str) -> None:
+        unknown = Refused(reason=Reason.BAD_AUTHENTICATION_METHOD, text="unknown authentication method")
+        self._refuse(connection, packet, unknown)
+
+    def _authenticate(self, connection: Connection, packet: Connect) -> None:
+        """Finds out who it is, by what CONNECT alone says."""
         answered = False
 
         def answer(found: Identity | Refused) -> None:
@@ -113,7 +120,8 @@ class Handshake:
             return Refused(text="a node shows its certificate, and nothing else")
         links, tls = self.scope.node_links, connection.certificate
         end = None if links is None else links.find(greeting)
-        peer = self.authenticator.peer(connection, None if end is None else end.link.peer)
+        expected, plain = (None, False) if end is None else (end.link.peer, end.link.plain)
+        peer = self.authenticator.peer(connection, expected, plain)
         if end is None and tls is not None and tls["certificate"]:  # others are told nothing of the links here
             far, _, near = greeting.link[:200].partition("->")
             return Refused(text=f"there is no link of this node from `{near}` to `{far}`; add it under `links`")

@@ -9,7 +9,7 @@ Who the other node is has been found out before: by its certificate, which both 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -24,14 +24,14 @@ from tidegate.policy.home_preferences import TravellingPreferences
 from tidegate.policy.levels import TRUSTED
 from tidegate.policy.preference_sets import Key, Verify
 from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
-from tidegate.scope import vocabulary
+from tidegate.scope import untrusted_link, vocabulary
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.better_connections import BetterConnections
+from tidegate.scope.certificate_requests import ROOM as CERTIFICATES
 from tidegate.scope.certificate_requests import CertificateRequests
-from tidegate.scope.exports import LinkExports, SigningExports
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl
-from tidegate.scope.link_greeting import BUNDLES, BUNDLES_VERSION, GREETING, Greeting, Peer, takes_bundles
+from tidegate.scope.link_greeting import Greeting, Peer, refusal_text, takes_bundles
 from tidegate.scope.link_questions import Answerer
 from tidegate.scope.link_signatures import ROOM as SIGNERS
 from tidegate.scope.link_signatures import LinkSignatures
@@ -43,6 +43,7 @@ from tidegate.scope.seen_ids import by_link
 from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscriptions, WantedHere, WantedThere
 from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
+from tidegate.scope.subscribing import NoSubscriptions
 from tidegate.scope.travelled_capabilities import TravelledCapabilities
 from tidegate.session import (
     NEVER,
@@ -51,7 +52,6 @@ from tidegate.session import (
     LinkSession,
     Message,
     NodeLinkEnd,
-    Session,
     StoredSession,
     Subject,
 )
@@ -67,9 +67,7 @@ from tidegate.wire import (
     Packet,
     Properties,
     Reason,
-    Subscribe,
     Subscription,
-    Unsubscribe,
     encode,
 )
 
@@ -91,16 +89,6 @@ KEEP_ALIVE: Final = 30  # seconds
 WINDOW: Final = 1000
 
 
-class NoSubscriptions:
-    """Nobody subscribes over a link (session.Subscribing)."""
-
-    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]:
-        raise ProtocolError("what crosses a link stands in the configuration of both ends")
-
-    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
-        raise ProtocolError("what crosses a link stands in the configuration of both ends")
-
-
 class LinkEnd:
     """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
 
@@ -115,6 +103,9 @@ class LinkEnd:
         self.peer: Peer | None = None
         self.greeted: Greeting | None = None  # by whom it was greeted last
         self.since = 0.0  # wall clock
+        self.found: Peer | None = None  # who is there, as its certificate says
+        self.degraded = self.told_degraded = ""
+        """Why the connection that there is counts as untrusted; empty: it does not."""
         self.agreed: tuple[ScopeLink, ...] = ()
         """What crossed when its connection was opened."""
         self.terms = NONE
@@ -132,6 +123,8 @@ class LinkEnd:
             name=link.name,
             subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
         )
+        self.ended_with: int | None = None
+        """What the other side has said when it ended the last connection."""
         self.session.displaced = self._displaced
         self.session.deferring = self.better.look
         self.link = link
@@ -148,7 +141,7 @@ class LinkEnd:
 
     def importer(self) -> LinkImports | BrokerImports:
         """What takes what comes over it."""
-        return LinkImports(self.scope, self.control, self.link.name)
+        return untrusted_link.imports(self)
 
     @property
     def path(self) -> Path:
@@ -167,10 +160,15 @@ class LinkEnd:
     @property
     def trusted(self) -> bool:
         """Whether there is a connection now, to a node that was found on the trust list."""
-        if self.peer is None or self.link.broker is not None:
+        if self.peer is None or self.link.broker is not None or self.untrusted:
             return False
         ranks = self.scope.gate.rules.levels.ranks
         return TRUSTED not in ranks or ranks.get(self.peer.level, 0) >= ranks[TRUSTED]
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether the other node is not believed, ever or over this connection: see `untrusted_link`."""
+        return bool(self.degraded) or not self.link.trusted
 
     def refused(self, why: str) -> None:
         """Has it audited that something the other node said was not believed."""
@@ -188,18 +186,17 @@ class LinkEnd:
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
-        self.session.gathered()  # it was decided by the rules before
+        self.session.begin_anew()  # what was gathered was decided by the rules before
         if self.link.into is not None and self.link.into != link.into:
             self.plans.former = self.link.into
+        if self.session.connection is not None and link.trusted is not self.link.trusted:
+            self.session.connection.close(Reason.ADMINISTRATIVE_ACTION, "who is trusted has changed")
         self.link = link
         self.session.refusing = link.overflow is Overflow.REFUSE
         node = self.site.origin.node
         if link.out is not None:  # else nothing is sent
             here = f"{link.near}@{node}"
-            exports = SigningExports if link.sign and self.links.signatures.own is not None else LinkExports
-            self.session.exporter = exports(
-                link.out, lambda: self.scope.gate, here, self.links.owners, self.control, link.export
-            )
+            self.session.exporter = untrusted_link.exports(self, link.out, here)
         self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
         self.identify()
         for standby in tuple(self.standbys.values()):
@@ -222,10 +219,13 @@ class LinkEnd:
             tls={} if peer is None else peer.tls,
         )
         there = replace(here, client=f"{link.far}->{link.near}")
-        session.act(self.ends(here, False, link.out, self.far), self.ends(there, True, link.into, self.far))
+        ends = untrusted_link.ends(self)
+        session.act(ends(here, False, link.out, self.far), ends(there, True, link.into, self.far))
         session.generation = self.site.generation
         # a name that this domain had before means its people: see `Attributes`
-        self.plans.domains = frozenset() if peer is None else spoken_for(peer.name, rules.domains) - rules.formerly
+        self.plans.domains = (
+            frozenset() if peer is None or self.untrusted else spoken_for(peer.name, rules.domains) - rules.formerly
+        )
         self.plans.renew()
         self.scope.path.monitoring.states.attach(session)
 
@@ -264,8 +264,8 @@ class LinkEnd:
 
     # -- a connection --------------------------------------------------------------------------------------------
 
-    def greeting(self) -> Connect:
-        """What the end that connects says first."""
+    def greeting(self, peer: Peer | None = None) -> Connect:
+        """What the end that connects says first to whom it has found there."""
         limits = self.site.limits
         return Connect(
             version=V5,
@@ -275,14 +275,13 @@ class LinkEnd:
             properties=Properties(
                 session_expiry_interval=NEVER,
                 receive_maximum=limits.receive_maximum,
-                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
+                user_properties=self._said(peer),
             ),
         )
 
-    @property
-    def _greeting(self) -> Greeting:
-        rules = self.scope.gate.rules
-        return Greeting(link=self.link.name, node=self.site.origin.node, domain=rules.domain)
+    def _said(self, peer: Peer | None) -> tuple[tuple[str, str], ...]:
+        own = Greeting(link=self.link.name, node=self.site.origin.node, domain=self.scope.gate.rules.domain)
+        return own.pairs(untrusted=peer is not None and untrusted_link.why(self, peer) != "")
 
     def refusal(self, packet: Connack) -> str:
         """Why the other side says that it does not open the link."""
@@ -303,6 +302,8 @@ class LinkEnd:
             return TWIN
         if why := self.links.neighbourhood.objection(self, greeting.node):
             return why
+        if why := untrusted_link.refused(self, peer, packet.properties):
+            return why
         self.attach(connection, peer, greeting, packet.properties)
         return ""
 
@@ -317,6 +318,8 @@ class LinkEnd:
             return Refused(reason=Reason.PROTOCOL_ERROR, text="a link has no will, and does not start clean")
         if why := self.links.neighbourhood.objection(self, greeting.node):
             return Refused(text=why, rule="topology")
+        if why := untrusted_link.refused(self, peer, packet.properties):
+            return Refused(reason=Reason.SERVER_BUSY, text=why)
         limits = self.site.limits
         keep_alive = self.scope.handshake.keep_alive(connection, packet)
         answer = Connack(
@@ -327,7 +330,7 @@ class LinkEnd:
                 receive_maximum=limits.receive_maximum,
                 maximum_packet_size=connection.reader.max_packet,
                 server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
-                user_properties=((GREETING, self._greeting.text), (BUNDLES, BUNDLES_VERSION)),
+                user_properties=self._said(peer),
             ),
         )
         self.attach(connection, peer, greeting, packet.properties, encode(answer, V5))
@@ -340,13 +343,14 @@ class LinkEnd:
         session = self.session
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
-        self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        untrusted_link.judge(self, peer, terms)
+        self.greeted, self.since = greeting, self.site.wall
         self.terms, self.carried_by = terms, ""
         self.agreed = self.link.directions
         self.control.opened()
         self.wanted_here.opened()
         self.configure(self.link)  # with nothing that the other node has been told before
-        if greeting is not None:
+        if greeting is not None and not (self.degraded and self.link.trusted):
             self.links.owners.foreign.found(self.link.far, greeting.node)
         connection.version = self.version
         connection.shell.hold_more()
@@ -398,10 +402,11 @@ class LinkEnd:
         if session.connection is not connection:
             return
         session.detach()
+        self.ended_with = None if packet is None else packet.reason
         self.control.questions.ended()
         self.wanted_here.opened()
         self.scope.credential_expiry.left(session)
-        self.peer = None
+        self.peer, self.degraded = None, ""
         self.scope.connected -= 1
         self.scope.path.monitoring.states.down(session)
         self.scope.audit.disconnected(session, reason)
@@ -440,7 +445,7 @@ class NodeLinks:
         publishers: Publishers,
         bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
     ) -> None:
-        """`bridge` makes the end of a link to a foreign broker, or to a node that is not trusted."""
+        """`bridge` makes the end of a link to a foreign broker."""
         self._scopes = scopes
         self._bridge = bridge
         self.bridged: dict[str, frozenset[str]] = {}
@@ -460,14 +465,19 @@ class NodeLinks:
         """Called with the name of a link, and what the other node lacks of what preferences here call."""
         self.on_end: list[Callable[[str, int], None]] = []
         """Called with the name of a link that is gone, and how many messages were owed over it."""
+        self.on_trust: list[Callable[[str, str], None]] = []
+        """Called with the name of a link whose connection is not trusted, unlike the last one, and why; or with an
+        empty reason: it is trusted again."""
         self._begun = False
 
     def arrange(self, rules: RuleSet) -> None:
         """The links that the rules name; who was linked by others is not any more."""
         self._neighbours = rules.space.joined
         links = {link.name: link for link in rules.space.remote}
-        kinds = {name: end.link.kind for name, end in self.ends.items()}
-        for name in [name for name in kinds if name not in links or links[name].kind != kinds[name]]:
+        brokers = {name: end.link.broker is not None for name, end in self.ends.items()}
+        for name in [
+            name for name in brokers if name not in links or (links[name].broker is not None) != brokers[name]
+        ]:
             end = self.ends.pop(name)
             owed = end.owed
             end.end()
@@ -479,7 +489,7 @@ class NodeLinks:
                 end = known
                 end.configure(link)
             else:
-                make = self._bridge if link.reads else LinkEnd
+                make = LinkEnd if link.broker is None else self._bridge
                 end = self.ends[name] = make(link, scope, self)
                 scope.sessions[end.session.principal, end.session.client] = end.session
                 scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
@@ -502,6 +512,7 @@ class NodeLinks:
         self.restore_told(records.get(TOLD, {}))
         self.signatures.restore(records.get(SIGNERS, {}).values())
         self._restore_wanted(records.get(WANTED_ROOM, {}))
+        self.certificates.restore(records.get(CERTIFICATES, {}))
         for name, filters in records.get(BRIDGED, {}).items():
             self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
         self._begun = True
@@ -585,13 +596,3 @@ class NodeLinks:
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
-
-
-def refusal_text(packet: Connack) -> str:
-    """Why a CONNACK of MQTT 5 says no."""
-    try:
-        name = Reason(packet.reason).name.lower().replace("_", " ")
-    except ValueError:
-        name = "refused"
-    text = packet.properties.reason_string
-    return f"{name} (0x{packet.reason:02X})" + (f": {text}" if text else "")

@@ -26,7 +26,6 @@ from tidegate.scope.node_links import LinkEnd, NodeLinks
 from tidegate.scope.protection import Keyring
 from tidegate.scope.scope import NOBODY, Scope
 from tidegate.scope.stored_publisher_rules import Publishers
-from tidegate.scope.untrusted_link import UntrustedEnd
 from tidegate.session import Site
 from tidegate.wire import Reason
 
@@ -35,8 +34,8 @@ LEAST = 1000
 
 
 def _bridge(link: NodeLink, scope: Scope, links: NodeLinks) -> LinkEnd:
-    """The end here of a link whose far end is not believed."""
-    return BrokerEnd(link, scope, links) if link.broker is not None else UntrustedEnd(link, scope, links)
+    """The end here of a link to a foreign broker."""
+    return BrokerEnd(link, scope, links)
 
 
 class Realm:

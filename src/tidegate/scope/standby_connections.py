@@ -21,7 +21,9 @@ from typing import Final, cast
 from tidegate.errors import ProtocolError
 from tidegate.policy import Subject
 from tidegate.scope.link_control import DEFAULT
+from tidegate.scope.link_greeting import Peer
 from tidegate.scope.node_links import LinkEnd
+from tidegate.scope.untrusted_link import BETTER
 from tidegate.session import Connection, Delivery, Host, LinkSession, Message, NodeLinkEnd, Site
 from tidegate.session.decider import Decider
 from tidegate.session.phase import Hold, Phase
@@ -106,8 +108,8 @@ class StandbyEnd(LinkEnd):
             self.scope.path.monitoring.states.down(self.session)
             self.session.leaving = ()
 
-    def greeting(self) -> Connect:
-        said = super().greeting()
+    def greeting(self, peer: Peer | None = None) -> Connect:
+        said = super().greeting(peer)
         pairs = (*said.properties.user_properties, (STANDBY, self.name))
         return replace(said, properties=replace(said.properties, user_properties=pairs))
 
@@ -153,6 +155,8 @@ class StandbyEnd(LinkEnd):
                 self._say(payload[len(_REFUSED) :].decode(errors="replace")[:200])
             else:
                 raise ProtocolError("the end that connects chooses the default connection")
+        elif payload == _ASKED and self.untrusted and self.main.trusted:
+            connection.write(_about_default(_REFUSED + BETTER.encode()))  # nobody is put out by whom nobody knows
         elif payload == _ASKED:
             self._next(connection)
         else:

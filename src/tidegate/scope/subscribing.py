@@ -527,3 +527,13 @@ def matching(session: Session, topic: str, group: tuple[str, str] | None) -> Ite
     for filter, grant in (session.subscriptions or {}).items():
         if grant.group == group and matches(filter if group is None else group[1], topic):
             yield grant
+
+
+class NoSubscriptions:
+    """Nobody subscribes over a link (session.Subscribing)."""
+
+    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]:
+        raise ProtocolError("what crosses a link stands in the configuration of both ends")
+
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
+        raise ProtocolError("what crosses a link stands in the configuration of both ends")

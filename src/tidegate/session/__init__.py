@@ -9,7 +9,7 @@ from tidegate.session.decider import Later
 from tidegate.session.grant import Grant
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.journal import Journal
-from tidegate.session.link import BackendEnd, BrokerLinkEnd, Link, NodeLinkEnd, ScopeLinkEnd
+from tidegate.session.link import BackendEnd, BrokerLinkEnd, DegradedLinkEnd, Link, NodeLinkEnd, ScopeLinkEnd
 from tidegate.session.link_session import LinkSession
 from tidegate.session.message import Delivery, Message, Origin
 from tidegate.session.phase import Hold, Phase
@@ -31,6 +31,7 @@ __all__ = [
     "Bucket",
     "Connection",
     "Context",
+    "DegradedLinkEnd",
     "Delivery",
     "Full",
     "Grant",

@@ -58,6 +58,11 @@ class Link:
         return False
 
     @property
+    def degraded(self) -> bool:
+        """Whether it leads to a node that is trusted otherwise, but not over this connection."""
+        return False
+
+    @property
     def relays(self) -> bool:
         """Whether it leads to a broker that this node guards: no reader, since the guard decides again behind it."""
         return False
@@ -137,4 +142,14 @@ class BrokerLinkEnd(NodeLinkEnd):
 
     @property
     def bridges(self) -> bool:
+        return not self.inward
+
+
+class DegradedLinkEnd(BrokerLinkEnd):
+    """The same of a link to a node that is trusted otherwise: what may not go over this connection waits."""
+
+    __slots__ = ()
+
+    @property
+    def degraded(self) -> bool:
         return not self.inward

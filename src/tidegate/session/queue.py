@@ -357,6 +357,35 @@ class DeliveryQueue:
             taken = back + taken
         return taken
 
+    def withdraw(self, whether: Callable[[Message], bool]) -> int:
+        """Takes back what waits, also for a better connection; and, of somebody who is away, what was sent and not
+        received yet. What is on its way to somebody who is there has been sent. How many that were."""
+        taken = 0
+        queue = self._queue
+        if queue:
+            keep: deque[Delivery] = deque()
+            for delivery in queue:
+                if whether(delivery.message):
+                    self._count(-1, -delivery.message.size)
+                    self._unstore(delivery)
+                    taken += 1
+                else:
+                    keep.append(delivery)
+            self._queue = keep
+        deferred = self.deferred
+        for delivery in tuple(deferred or ()):
+            if deferred is not None and not delivery.pid and whether(delivery.message):
+                deferred.remove(delivery)
+                self._owe(-1, -delivery.message.size)
+                self._unstore(delivery)
+                taken += 1
+        if self.connection is None:
+            for delivery in tuple((self._inflight or {}).values()):
+                if delivery.state is not State.RELEASED and whether(delivery.message):
+                    self._forget(delivery)
+                    taken += 1
+        return taken
+
 
 def _through(delivery: Delivery, filter: str | None) -> bool:
     group = delivery.group

@@ -168,8 +168,7 @@ class Reader:
         # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
         # as in `_read`, without its loop; what does not fit is read there.
         if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
-            length = data[1]
-            start = 2
+            length, start = data[1], 2
             if length > 127:
                 high = data[2]
                 length = length + ((high - 1) << 7) if 0 < high < 128 else 0
@@ -276,8 +275,7 @@ class Reader:
         connection = self.connection
         publishing = self.publishing
         plans, crossing = self.lane.plans, connection.session.crossing
-        quick = self.quick
-        v5, limit = self.v5, self.max_packet
+        quick, v5, limit = self.quick, self.v5, self.max_packet
         end = len(data)
         # see `packet_costs`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
         room = share = site.room
@@ -331,8 +329,10 @@ class Reader:
                                         site.dirty.append(target)
                                     out.append(packet)
                             if route.cross:
-                                if (payloads := crossing.get(route)) is not None:
-                                    payloads.append(data[after + v5 : stop])
+                                if (stream := crossing.get(route)) is not None:
+                                    if not stream:
+                                        stream.gathering.begins(stream)
+                                    stream.append(data[after + v5 : stop])
                                 else:
                                     cross(connection, route, data[start:after], data[after + v5 : stop])
                                     crossing = connection.session.crossing

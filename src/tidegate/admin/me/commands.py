@@ -7,8 +7,9 @@ from typing import Annotated, Final
 from annotated_types import Ge, Le
 from pydantic import Strict
 
-from tidegate.net.control_command import ControlCommand, Counter, Seconds, Text, command
+from tidegate.net.control_command import ControlCommand, Counter, Flag, Seconds, SignedCommand, Text, command
 
+READING: Final = 20.0  # seconds that reading the lake may take
 MOST: Final = 1000
 """Entries of one answer."""
 Limit = Annotated[int, Strict(), Ge(1), Le(MOST)]
@@ -70,3 +71,39 @@ class FollowNotices(ControlCommand):
     user: Text
     identity: str
     since: Counter | None = None
+
+
+@command("me_erase")
+class EraseOwn(ControlCommand):
+    """What is theirs shall go. `signed_in`: when they have signed in with a password, if they have."""
+
+    user: Text
+    identity: str
+    password: Text | None = None
+    signed_in: Seconds | None = None
+    address: Text = "unknown"
+    why: str = ""
+
+
+@command("me_erasures")
+class ListOwnErasures(ControlCommand):
+    """What they have asked to be erased, and the receipts; the newest first."""
+
+    user: Text
+    identity: str
+    limit: Limit = 100
+
+
+@command("erasure_list")
+class ListErasures(ControlCommand):
+    """What people have asked to be erased, and the receipts; the newest first."""
+
+    limit: Limit = 100
+
+
+@command("erasure_decide")
+class DecideErasure(SignedCommand):
+    """A request is granted, or refused."""
+
+    id: Text
+    grant: Flag

@@ -21,7 +21,7 @@ from tidegate.admin.documents import history_entry, own_group, owns
 from tidegate.admin.live.rows import session_row, subscription_rows
 from tidegate.admin.me import commands as me
 from tidegate.admin.me.deliveries import Deliveries, Wanted
-from tidegate.admin.me.people import OwnersNode, devices_of
+from tidegate.admin.me.people import Owned, OwnersNode, devices_of
 from tidegate.config import Config, Record
 from tidegate.config.me import Names
 from tidegate.errors import Problem
@@ -36,7 +36,8 @@ NAMED: Final = 1000
 """Names told of one class of readers."""
 DAY: Final = 86400.0
 KEPT: Final = 1000  # retained messages in an export
-BYTES: Final = 4 << 20  # and bytes of them
+BYTES: Final = 4 << 20  # and bytes of them; as many of the lake
+LAKE_ROWS: Final = 5000
 SLICE: Final = 50  # sessions or messages looked at in a turn
 _SHOWN: Final = ("roles", "groups", "attributes", "public_key")
 
@@ -56,6 +57,10 @@ class OwnData:
                 typed(me.ExportOwn, self.export),
                 typed(me.ListNotices, self.notices),
                 typed(me.FollowNotices, self.follow_notices),
+                typed(me.EraseOwn, self._node.own_data.erasures.ask),
+                typed(me.ListOwnErasures, self._node.own_data.erasures.own),
+                typed(me.ListErasures, self._node.own_data.erasures.listed),
+                typed(me.DecideErasure, self._node.own_data.erasures.decide),
             )
         )
 
@@ -149,16 +154,17 @@ class OwnData:
 
     async def notices(self, command: me.ListNotices) -> dict[str, Any]:
         """When somebody new could read what is theirs, the newest first; what changed before they asked is in it."""
-        complete = await self._node.notices.settled()
-        return {"complete": complete, "items": self._node.notices.of(command.user, command.identity, command.limit)}
+        notices = self._node.own_data.notices
+        complete = await notices.settled()
+        return {"complete": complete, "items": notices.of(command.user, command.identity, command.limit)}
 
     def follow_notices(self, command: me.FollowNotices) -> AsyncIterator[list[dict[str, Any]]]:
-        return self._node.notices.follow(command.user, command.identity, command.since)
+        return self._node.own_data.notices.follow(command.user, command.identity, command.since)
 
     # -- everything ----------------------------------------------------------------------------------------------------
 
     async def export(self, command: me.ExportOwn) -> dict[str, Any]:
-        """Everything that this node has of somebody. What the pipeline has kept is in the lake."""
+        """Everything that this node has of somebody, and what the pipeline has kept."""
         config, user, identity = self._node.config, command.user, command.identity
         entry = config.directory.users.get(user)
         person = {} if entry is None else entry.model_dump(mode="json", exclude_defaults=True)
@@ -178,6 +184,8 @@ class OwnData:
         administration = self._node.administration
         tokens = [] if administration is None else administration.tokens.list()
         deliveries = await self.deliveries(me.ListDeliveries(user=user, identity=identity, since=0.0, limit=me.MOST))
+        since = {name: self._since(each) for name, each in own.items() if name is not None}
+        lake = await self._node.own_data.erasures.read_lake(config, since, LAKE_ROWS, BYTES)
         return {
             "user": user,
             "identity": identity or None,
@@ -191,7 +199,8 @@ class OwnData:
             "sessions": await self._sessions(own),
             "retained": await self._retained(own),
             "deliveries": deliveries,
-            "notices": self._node.notices.of(user, identity, me.MOST),
+            "lake": lake,
+            "notices": self._node.own_data.notices.of(user, identity, me.MOST),
         }
 
     async def _sessions(self, own: Mapping[str | None, str]) -> list[dict[str, Any]]:
@@ -213,13 +222,12 @@ class OwnData:
         found: list[dict[str, Any]] = []
         size, complete = 0, True
         for scope in list(self._node.scopes.values()):
-            last = ""
+            last, theirs = "", Owned(scope, own)
             while names := scope.retained.names.after(last, SLICE):
                 for message in filter(None, map(scope.retained.get, names)):
-                    context = scope.gate.attributes.context(message)
-                    owner = context.subject
-                    if owner.user not in own or owner.identity != own[owner.user] or context.others or context.path:
+                    if not theirs(message):
                         continue
+                    owner = scope.gate.attributes.context(message).subject
                     if len(found) == KEPT or size + message.size > BYTES:
                         complete = False
                         continue

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate.admin.administration import Administration
 from tidegate.admin.identities import NodeIdentities
 from tidegate.audit.auditor import Auditor
+from tidegate.audit.journals import Journals
+from tidegate.authentication.passwords import Passwords
 from tidegate.config import Config
 from tidegate.scope import Realm, Scope
-from tidegate.session import Site
+from tidegate.session import Message, Site
 
 if TYPE_CHECKING:
-    from tidegate.admin.me.notices import Notices
+    from tidegate.admin.me.services import OwnDataServices
 
 T = TypeVar("T")
 
@@ -28,10 +31,32 @@ class OwnersNode(Protocol):
     audit: Auditor
     identities: NodeIdentities
     administration: Administration | None
-    notices: Notices
+    own_data: OwnDataServices
+    passwords: Passwords
+    journals: Journals
 
     async def run_query(self, do: Callable[[], T]) -> T:
         """On the thread for those who only look."""
+
+
+class Owned:
+    """Whether a message of a scope is theirs alone, by users and their ids, and older than a time.
+
+    What comes from several is nobody's to take away.
+    """
+
+    def __init__(self, scope: Scope, own: Mapping[str | None, str], before: float = math.inf) -> None:
+        self._context = scope.gate.attributes.context
+        self._own = own
+        self._before = before
+
+    def __call__(self, message: Message) -> bool:
+        if message.published >= self._before:
+            return False
+        context = self._context(message)
+        owner = context.subject
+        alone = owner.user in self._own and not context.others and not context.path
+        return alone and owner.identity == self._own[owner.user]
 
 
 def devices_of(config: Config, user: str) -> list[str]:

@@ -147,6 +147,62 @@ def export(api: ApiClient) -> None:
 
 @app.command()
 @with_api
+def erase(
+    api: ApiClient,
+    password_file: Annotated[
+        typer.FileText | None,
+        typer.Option("--password-file", help="A file with your password; `-`: standard input.", metavar="FILE"),
+    ] = None,
+    why: Why = "",
+    json: Json = False,
+) -> None:
+    """Have everything erased that is yours: retained and queued messages, journals and the lake.
+
+    It asks for your password. Where an administrator has to grant it, it is a request: see `tidegate me erasures`.
+
+    [dim]tidegate me erase[/dim]
+    """
+    if password_file is None:
+        password = typer.prompt("Your password", hide_input=True, err=True)
+    else:
+        password = password_file.read().rstrip("\n")
+    done, _ = api.request("POST", "/me/erase", body={"password": password, "why": why})
+    if json:
+        terminal.print_json(done)
+        return
+    waits = "an administrator has to grant it" if done["state"] == "asked" else "it is being erased"
+    terminal.note(f"{done['id']}: {waits}; see `tidegate me erasures`")
+
+
+@app.command()
+@with_api
+def erasures(api: ApiClient, limit: Limit = 100, json: Json = False) -> None:
+    """Show what you have asked to be erased, and the receipts.
+
+    [dim]tidegate me erasures[/dim]
+    """
+    show_erasures(api.get("/me/erase", limit=limit), json=json)
+
+
+def show_erasures(found: Mapping[str, Any], *, json: bool) -> None:
+    def columns(row: Mapping[str, Any]) -> Mapping[str, object]:
+        return {
+            "id": row["id"],
+            "user": row["user"],
+            "asked": output.moment(row["asked_at"]),
+            "state": row["state"],
+            "by": row["by"],
+            "erased": [f"{place} {count}" for place, count in row["erased"].items()],
+            "why": row["trouble"] or row["why"],
+        }
+
+    output.listing(
+        found["items"], columns, none="Nobody has asked for anything to be erased.", json=json, whole=("id",)
+    )
+
+
+@app.command()
+@with_api
 def stop(
     api: ApiClient,
     user: Annotated[str, typer.Argument(help="Who shall not read it any more.", metavar="USER")],

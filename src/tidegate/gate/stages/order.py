@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tidegate.gate.attributes import Attributes
 from tidegate.gate.key_groups import KeyGroupFinder
@@ -17,6 +18,7 @@ from tidegate.gate.stages.read_preferences import (
 )
 from tidegate.gate.stages.read_publisher_rules import PublisherRules, PublisherRuleStage
 from tidegate.gate.stages.view import ViewStage
+from tidegate.gate.stages.waiting_for_trust import WaitingForTrust
 from tidegate.gate.stages.where import WhereStage
 from tidegate.gate.stages.whole_for_foreign_brokers import WholePreferenceStage, WholeViewStage
 from tidegate.gate.stages.write_and_read_capability import CapabilityStage
@@ -27,6 +29,8 @@ from tidegate.policy import Action
 from tidegate.policy.control_topics import KEYS
 from tidegate.policy.publisher_rules import CONTROL
 from tidegate.session import Link
+
+_OF_READERS: Final = (PublisherRuleStage, WholePreferenceStage, WholeViewStage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,8 @@ class StageSet:
     """Where a link from a scope of another node enters this one."""
     bridging: tuple[Stage, ...]
     """Where a link to a foreign broker leaves this one."""
+    degraded: tuple[Stage, ...]
+    """The same over a connection that is not trusted, of a link that is otherwise."""
     relaying: tuple[Stage, ...]
     """Where a message goes to the broker that the scope guards."""
     key_groups: KeyGroupFinder
@@ -73,7 +79,8 @@ class StageSet:
             receiving=receiving,
             exporting=exporting,
             importing=importing,
-            bridging=bridging(rules, attributes, owners, publishers),
+            bridging=(whole := bridging(rules, attributes, owners, publishers)),
+            degraded=tuple(WaitingForTrust(stage) if isinstance(stage, _OF_READERS) else stage for stage in whole),
             relaying=(LevelStage(rules.levels),),
             key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
             owners=owners,
@@ -85,14 +92,13 @@ class StageSet:
         linked = self.sending + self.receiving if self.rules.space.links else ()
         if self.rules.space.remote:
             linked += self.exporting
-            if any(link.reads for link in self.rules.space.remote):
-                linked += self.bridging
+            linked += self.bridging
         return self.ingress + self.egress + linked
 
-    def towards(self, target: Link) -> tuple[Stage, ...]:
-        """Steps 6 to 10 for what is sent over a link."""
-        if target.bridges:
-            return self.bridging
+    def towards(self, target: Link, away: bool = False) -> tuple[Stage, ...]:
+        """Steps 6 to 10 for what is sent over a link; `away`: over which connection is not known yet."""
+        if target.bridges and not (away and target.degraded):
+            return self.degraded if target.degraded else self.bridging
         if target.relays:
             return self.relaying
         return self.exporting if target.exports else self.egress

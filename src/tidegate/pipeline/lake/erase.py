@@ -38,11 +38,13 @@ class Tombstone:
     user: str
     before: datetime
     audit: bool = False
+    since: datetime | None = None
+    """Not those that were received earlier: they are of somebody who had the name then."""
     finished: bool = field(default=False, compare=False)
     """Whether all rows that were there have been removed."""
 
     def rows(self, table: Table) -> Owned:
-        return Owned(owner=self.user, time=table.time, before=self.before)
+        return Owned(owner=self.user, time=table.time, before=self.before, since=self.since)
 
 
 def tombstones(lake: Place) -> tuple[Tombstone, ...]:
@@ -56,6 +58,7 @@ def tombstones(lake: Place) -> tuple[Tombstone, ...]:
                 before=datetime.fromisoformat(entry["before"]),
                 audit=bool(entry["audit"]),
                 finished=bool(entry["finished"]),
+                since=None if entry.get("since") is None else datetime.fromisoformat(entry["since"]),
             )
             for entry in content["erased"]
         )
@@ -67,11 +70,11 @@ def tombstones(lake: Place) -> tuple[Tombstone, ...]:
 
 def bury(lake: Place, stone: Tombstone) -> Tombstone:
     """Within `swapping`: add it; what was said of the same user before stays true."""
-    known = {each.user: each for each in tombstones(lake)}
-    before = known.get(stone.user)
+    known = {(each.user, each.since): each for each in tombstones(lake)}
+    before = known.get((stone.user, stone.since))
     if before is not None:
         stone = replace(stone, before=max(stone.before, before.before), audit=stone.audit or before.audit)
-    known[stone.user] = stone
+    known[stone.user, stone.since] = stone
     _save(lake, tuple(known.values()))
     return stone
 
@@ -83,7 +86,13 @@ def finish(lake: Place, stone: Tombstone) -> None:
 
 def _save(lake: Place, stones: tuple[Tombstone, ...]) -> None:
     content = [
-        {"user": each.user, "before": each.before.isoformat(), "audit": each.audit, "finished": each.finished}
+        {
+            "user": each.user,
+            "before": each.before.isoformat(),
+            "audit": each.audit,
+            "finished": each.finished,
+            **({} if each.since is None else {"since": each.since.isoformat()}),
+        }
         for each in sorted(stones, key=lambda each: each.user)
     ]
     write(lake.own / _NAME, json.dumps({"tidegate": 1, "erased": content}, indent=1) + "\n")
@@ -102,6 +111,7 @@ def erase(
     user: str,
     *,
     audit: bool = False,
+    since: datetime | None = None,
     now: datetime | None = None,
     forget: Callable[[Collection[str]], object] = lambda sources: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -116,7 +126,7 @@ def erase(
     lake = Place.open(path)
     with Claim(lake, MAINTENANCE) as claim:
         finish_erasures(claim, step=step)
-        stone = Tombstone(user=user, before=now or datetime.now(UTC), audit=audit)
+        stone = Tombstone(user=user, before=now or datetime.now(UTC), audit=audit, since=since)
         forget(_sources(lake, stone))
         with swapping(lake):
             stone = bury(lake, stone)
@@ -149,6 +159,8 @@ def _owned(part: Part, stone: Tombstone) -> Owned | None:
     """Which rows of a file go; None: none of it can."""
     table = TABLES[part.table]
     if table.time is None and part.date > stone.before.date():
+        return None
+    if stone.since is not None and part.date < stone.since.date():
         return None
     return stone.rows(table)
 

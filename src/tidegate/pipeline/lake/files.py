@@ -27,20 +27,27 @@ _CHUNK: Final = 32_768  # rows that are read at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """Rows of an owner that were received before a time, or whenever."""
+    """Rows of an owner that were received before a time and since another, or whenever."""
 
     owner: str
     time: str | None = None
     before: datetime | None = None
+    since: datetime | None = None
 
     def matches(self, table: pa.Table) -> Any:
         """For each row, whether it is one; never null."""
         owned = pc.fill_null(pc.equal(table["owner"], self.owner), False)
         if self.time is None or self.before is None:
             return owned
-        limit = pa.scalar(self.before, pa.timestamp("us", tz="UTC"))
-        early = pc.fill_null(pc.less(_plain(table[self.time]), limit), True)
+        times = _plain(table[self.time])
+        early = pc.fill_null(pc.less(times, _instant(self.before)), True)
+        if self.since is not None:
+            early = pc.and_(early, pc.fill_null(pc.greater_equal(times, _instant(self.since)), False))
         return pc.and_(owned, early)
+
+
+def _instant(time: datetime) -> pa.Scalar:
+    return pa.scalar(time, pa.timestamp("us", tz="UTC"))
 
 
 def held(path: Path, owned: Owned) -> int:

@@ -368,7 +368,7 @@ class _Recorded:
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return Refused()
 
-    def peer(self, connection: Connection, expected: str | None) -> Peer | Refused:
+    def peer(self, connection: Connection, expected: str | None, plain: bool = False) -> Peer | Refused:
         return Refused()
 
     def reauthorize(self, session: Session) -> Identity | Refused:

@@ -68,13 +68,22 @@ def encode(stream: Stream, shard: int, first: int, rows: Sequence[Row], *, compr
     ]
     arrays += (pa.array(column, layout.field(index).type) for index, column in enumerate(columns[1:], 3))
     batch = pa.RecordBatch.from_arrays(arrays, schema=layout)
+    return encode_batch(batch, stream, Place(0, 0, first, len(rows), min(times), max(times)), compress=compress)
+
+
+def encode_batch(batch: pa.RecordBatch, stream: Stream, place: Place, *, compress: bool) -> tuple[bytearray, Place]:
+    """The message for a batch of the current columns, and its place (at 0), which is otherwise as `place` says."""
+    pa = arrow()
+
     squeeze = "zstd" if compress and batch.nbytes >= _COMPRESS else None
     sink = pa.BufferOutputStream()
     # use_threads starts a pool of threads, for nothing at this size.
-    writer = pa.ipc.new_stream(sink, layout, options=pa.ipc.IpcWriteOptions(compression=squeeze, use_threads=False))
+    writer = pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=squeeze, use_threads=False)
+    )
     writer.write_batch(batch, custom_metadata={"tidegate": _BLANK})
     message = bytearray(memoryview(sink.getvalue())[len(header(stream)) :])
-    place = Place(0, len(message), first, len(rows), min(times), max(times))
+    place = place._replace(position=0, length=len(message))
     _stamp(message, place)
     return message, place
 

@@ -228,6 +228,8 @@ class Reader:
             self._miss(first)
             with index.Index(index_of(segment.path)) as known:
                 place = known.at_offset(self.next)
+            if place is not None and frame.peek(segment, place.position) != place:
+                place = None  # the segment was replaced meanwhile (`redaction`): look from its beginning
             self._position = len(segment.header) if place is None else place.position
             self._bound = self._settled_end(segment) if follower is None else None
             return True

@@ -129,6 +129,7 @@ class Writer:
         self._held_back = False  # readers keep what is too old, and that was said
         self._began = 0.0
         self._failure: Exception | None = None
+        self._wanted: Event | None = None  # somebody waits for the next segment
         self._stuck = False  # the segment should be followed by another, and cannot
         self._ended = False
         self._thread: Thread | None = None
@@ -206,6 +207,12 @@ class Writer:
     def keep_from(self, offset: int | None) -> None:
         """Retention keeps everything from this offset on; None: nobody needs it any more."""
         self._keep_from = offset
+
+    def roll(self, timeout: float = 10.0) -> bool:
+        """Begins another segment, if there is anything in this one; whether that is done. Blocks."""
+        wanted = self._wanted = Event()
+        self._bell.put(None)
+        return wanted.wait(timeout)
 
     def close(self, timeout: float = 10.0) -> None:
         """Write everything, close; the callbacks whose time has come run here.
@@ -339,6 +346,8 @@ class Writer:
         self._woken = False
         self._hurried = False
         self._drain(len(self._inbox))
+        if self._wanted is not None:
+            self._roll()
 
     def _gather(self) -> None:
         """Waits until the interval is over, there is enough for a batch, or somebody is in a hurry.
@@ -444,7 +453,10 @@ class Writer:
         """Begins a new segment if this one is full or old. If that fails, this one goes on."""
         segment = self._segment
         old = time.monotonic() - self._began >= self._segment_age
-        if segment.last is None or not (old or segment.end >= self._segment_size):
+        wanted, self._wanted = self._wanted, None
+        if segment.last is None or not (old or wanted or segment.end >= self._segment_size):
+            if wanted is not None:
+                wanted.set()
             return
         try:
             segment.flush()
@@ -455,6 +467,8 @@ class Writer:
             self._stuck = True
             return
         self._stuck = False
+        if wanted is not None:
+            wanted.set()
         self._clean()
         if self._rolled is not None:
             self._tell(partial(self._rolled, self.next))
