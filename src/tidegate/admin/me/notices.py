@@ -190,7 +190,8 @@ class Notices:
                 self._idle.set()
                 delay = SLEEP if due is None else min(SLEEP, max(0.0, due - time.time()))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._awake.wait(), delay)
+                    async with asyncio.timeout(delay):  # `wait_for` loses a cancellation that comes with a change
+                        await self._awake.wait()
             self._awake.clear()
             try:
                 await (self._compare_changes() if self._pending else self._compare_expired())
