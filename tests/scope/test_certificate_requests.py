@@ -11,9 +11,7 @@ import pytest
 
 from scope.nodes import Cable, Node, node_link
 from tidegate.errors import MalformedPacket, ProtocolError
-from tidegate.policy.domains import Domain
-from tidegate.policy.trust import fingerprint
-from tidegate.policy.vouching import (
+from tidegate.policy.certificate_packets import (
     MOST_NODES,
     CertificateReply,
     CertificateRequest,
@@ -21,6 +19,8 @@ from tidegate.policy.vouching import (
     decode_withdrawal,
     encode_withdrawal,
 )
+from tidegate.policy.domains import Domain
+from tidegate.policy.trust import fingerprint
 from tidegate.scope import certificate_requests
 from tidegate.scope.certificate_requests import REPLY, REQUEST, TOPICS, UNKNOWN, WITHDRAWAL
 from tidegate.wire import cbor
@@ -192,6 +192,33 @@ def test_what_is_withdrawn_while_a_neighbour_is_away_is_told_when_it_is_back() -
     cable.plug()
     network.run()
     assert network.requests("a").vouched(CERTIFICATE) is None
+
+
+def test_two_who_vouch_for_the_same_certificate_are_both_remembered() -> None:
+    """`a` asks while `d` alone knows it, and `b` while `e` is the quicker one: both have to hear of it."""
+    network = Network(("a", "c"), ("b", "c"), ("c", "d"), ("c", "e"))
+    network.knows("d")
+    assert network.ask("a")[0] is not None
+    network.knows("e")
+    network.cables["c", "d"].cut()
+    assert network.ask("b")[0] is not None
+    network.cables["c", "d"].plug()
+    network.run()
+    network.forgets("d")
+    assert network.requests("a").vouched(CERTIFICATE) is None
+    assert network.requests("b").vouched(CERTIFICATE) is not None
+    network.forgets("e")
+    assert network.requests("b").vouched(CERTIFICATE) is None
+    assert not network.refused
+
+
+def test_of_two_answers_to_one_question_the_first_is_passed_on() -> None:
+    network = Network(("a", "c"), ("c", "d"), ("c", "e"))
+    network.knows("d")
+    network.knows("e")
+    assert network.ask("a")[0] is not None
+    assert network.sent.count(("c", "a", "reply")) == 1
+    assert not network.refused
 
 
 def test_without_trusted_neighbours_nobody_is_asked() -> None:

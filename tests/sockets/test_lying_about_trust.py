@@ -15,12 +15,12 @@ from processes import on_uvloop, until
 from sockets.holding import Holder, issuing
 from sockets.test_malicious_neighbour import NODE, Attacked, Forger, attacked, keys
 from tidegate import wire
+from tidegate.policy.certificate_packets import CertificateReply, CertificateRequest, Vouched, encode_withdrawal
 from tidegate.policy.known_nodes import NodeState
 from tidegate.policy.publisher_rules import Book, Rule
 from tidegate.policy.selector import Selector
 from tidegate.policy.travelling_rules import TravellingRules
 from tidegate.policy.trust import fingerprint
-from tidegate.policy.vouching import CertificateReply, CertificateRequest, Vouched, encode_withdrawal
 from tidegate.scope import certificate_requests, neighbourhood, spreading_rules
 from tidegate.scope.certificate_requests import REPLY, REQUEST, WITHDRAWAL
 from tidegate.scope.neighbourhood import STATE

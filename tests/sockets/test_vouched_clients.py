@@ -18,6 +18,7 @@ from harness import Client, free_port
 from processes import Served, from_file, on_uvloop, until
 from tidegate import wire
 from tidegate.cli import certificates
+from tidegate.link import dialer
 
 NODE = """
 version: 1
@@ -82,21 +83,35 @@ class Ring:
     def row(self, node: str) -> list[dict[str, Any]]:
         return self.nodes[node].node.links.rows()
 
+    @contextlib.asynccontextmanager
+    async def running(self, name: str, **values: str) -> AsyncIterator[Served]:
+        """One of the nodes, as it was left by its last run."""
+        place = self.folder / f"node-{name}"
+        place.mkdir(exist_ok=True)
+        async with from_file(place, self.text(name, **values)) as served:
+            self.nodes[name] = served
+            yield served
+
+    async def connected(self, names: str = "abc") -> None:
+        await until(lambda: all(row["state"] == "connected" for name in names for row in self.row(name)))
+
 
 @contextlib.asynccontextmanager
 async def ring(folder: Path, keys: Path, **values: str) -> AsyncIterator[Ring]:
-    made = Ring(folder)
-    for file in keys.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    made = _files(folder, keys)
     async with contextlib.AsyncExitStack() as stack:
         for name in "cba":
-            place = folder / f"node-{name}"
-            place.mkdir()
             said = {"OTHERWISE": values.get("OTHERWISE", "close")} if name == "a" else {}
             said |= {"ANONYMOUS": values.get("ANONYMOUS", "false")}
-            made.nodes[name] = await stack.enter_async_context(from_file(place, made.text(name, **said)))
-        await until(lambda: all(row["state"] == "connected" for name in "abc" for row in made.row(name)))
+            await stack.enter_async_context(made.running(name, **said))
+        await made.connected()
         yield made
+
+
+def _files(folder: Path, keys: Path) -> Ring:
+    for file in keys.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return Ring(folder)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +173,56 @@ async def test_who_is_not_vouched_for_any_more_has_to_go(keys: Path, tmp_path: P
         assert (await carol.expect(wire.Disconnect)).reason == wire.Reason.NOT_AUTHORIZED
         again = await made.dial("a", "carol")
         assert again.connack.reason == wire.Reason.NOT_AUTHORIZED
+
+
+@pytest.mark.parametrize("restarted", ["voucher", "between"])
+@on_uvloop
+async def test_a_word_is_taken_back_after_a_restart(
+    keys: Path, tmp_path: Path, restarted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node c has forgotten nothing of what it said, and node b nothing of what it passed on."""
+    monkeypatch.setattr(dialer, "FIRST", 0.02)
+    monkeypatch.setattr(dialer, "LONGEST", 0.1)
+    made = _files(tmp_path, keys)
+    async with contextlib.AsyncExitStack() as others:
+        async with made.running("c") as c, contextlib.AsyncExitStack() as between:
+            await between.enter_async_context(made.running("b"))
+            await others.enter_async_context(made.running("a"))
+            await made.connected()
+            carol = await made.dial("a", "carol")
+            assert carol.connack.reason == 0
+            await between.aclose()
+            await others.enter_async_context(made.running("b"))
+            await made.connected()
+            if restarted == "between":
+                await c.reload(made.text("c", ACCEPT='["CN=b"]'))
+                assert (await carol.expect(wire.Disconnect)).reason == wire.Reason.NOT_AUTHORIZED
+        if restarted == "voucher":
+            async with made.running("c", ACCEPT='["CN=b"]'):
+                assert (await carol.expect(wire.Disconnect)).reason == wire.Reason.NOT_AUTHORIZED
+
+
+@on_uvloop
+async def test_a_word_that_is_taken_back_while_the_node_that_asked_is_away(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialer, "FIRST", 0.02)
+    monkeypatch.setattr(dialer, "LONGEST", 0.1)
+    made = _files(tmp_path, keys)
+    async with made.running("c") as c, made.running("b"):
+        async with made.running("a"):
+            await made.connected()
+            assert (await made.dial("a", "carol")).connack.reason == 0
+        async with made.running("a"):  # it still believes what it was told
+            (word,) = made.nodes["a"].node.realm.node_links.certificates._words.values()
+            assert (word[0].vouched.name, word[0].vouched.domain) == ("carol", "c")
+        await c.reload(made.text("c", ACCEPT='["CN=b"]'))
+        async with made.running("a") as a:
+            await made.connected()
+            await until(lambda: not a.node.realm.node_links.certificates._words)
+            assert (await made.dial("a", "carol")).connack.reason == wire.Reason.NOT_AUTHORIZED
+            denials = [row async for piece in a.node.audit.stream(kinds=["deny"]) for row in piece]
+            assert not any("which it has not given" in str(row) for row in denials)
 
 
 @on_uvloop

@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import presented_capabilities, vouched_peers
+from tidegate.authentication import federated_identity, presented_capabilities
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
@@ -91,7 +91,7 @@ class Authentication:
         self.revocation = Revocation() if revocation is None else revocation
         self.identities = Identities() if identities is None else identities
         self.users = config.directory.users
-        self.vouching = vouching(config)
+        self.asking_brokers = asking_brokers(config)
         self.built = config.built
         self.accepts = accepts
         self._register = register or presented_capabilities.Register()
@@ -173,7 +173,7 @@ class Authentication:
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
         elif transport.vouched is not None:
-            principal = vouched_peers.principal_of(transport.vouched)
+            principal = federated_identity.principal_of(transport.vouched)
             answer(self._admitted(connection, packet, token, transport, principal, certified=True))
         elif (certified := _certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
@@ -252,7 +252,7 @@ class Authentication:
             listener=transport.listener,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched_peers.encryption(transport),
+            tls=federated_identity.encryption(transport),
         )
 
     def _outdated(self, connection: Connection, name: str) -> Refused | None:
@@ -271,8 +271,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
-        if principal.startswith(vouched_peers.VOUCHED):
-            return vouched_peers.identity(principal, transport, capability, self.built.rules.levels)
+        if principal.startswith(federated_identity.VOUCHED):
+            return federated_identity.identity(principal, transport, capability, self.built.rules.levels)
         if principal.startswith(CERTIFICATE) and transport.degraded:
             principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
@@ -307,7 +307,7 @@ class Authentication:
             attributes=attributes,
             level=levels.level_of(transport),
             facts=levels.facts_of(transport),
-            tls=vouched_peers.encryption(transport),
+            tls=federated_identity.encryption(transport),
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
@@ -416,7 +416,7 @@ class Authentication:
             if kind == "vouched" and (
                 isinstance(transport, Refused)
                 or transport.vouched is None
-                or vouched_peers.principal_of(transport.vouched) != principal
+                or federated_identity.principal_of(transport.vouched) != principal
             ):
                 return OFF_LIST
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
@@ -456,7 +456,7 @@ class Authentication:
     def ended(self, session: Session) -> bool:
         """Whether the owner of a session is no more. Without a method nobody but the directory vouches for users."""
         kind, _, name = session.principal.partition(":")
-        vouched = self._methods or session.subject.capability is not None or session.home in self.vouching
+        vouched = self._methods or session.subject.capability is not None or session.home in self.asking_brokers
         return self._called(session) is None or (kind == "user" and name not in self.users and not vouched)
 
     def _called(self, session: Session) -> str | None:
@@ -506,7 +506,7 @@ class Authentication:
                 self._changed[name] = generation
             if now is None and not self_registered(user.attributes):
                 self.names.note(name)
-        self.users, self.vouching = newer.users, newer.vouching
+        self.users, self.asking_brokers = newer.users, newer.asking_brokers
         self.built = newer.built
         self.accepts = newer.accepts
         self.revocation = newer.revocation
@@ -521,12 +521,11 @@ class Authentication:
             self._untold += 1
 
 
-def vouching(config: Config) -> frozenset[str]:
+def asking_brokers(config: Config) -> frozenset[str]:
     """The scopes whose broker says who a client is."""
     return frozenset(name for name, scope in config.scopes.items() if scope.asks_broker)
 
 
-@lru_cache
 def _encryption(connection: Connection) -> Transport:
     """What is known of a connection without its certificates."""
     tls = connection.certificate
@@ -534,6 +533,7 @@ def _encryption(connection: Connection) -> Transport:
     return transport if tls is None else replace(transport, tls_version=tls["version"], tls_cipher=tls["cipher"])
 
 
+@lru_cache
 def _only(peer: str) -> Trust:
     """The trust list of a link whose configuration names the certificate of its other end."""
     return Trust(By.CERTIFICATE if is_fingerprint(peer) else By.SUBJECT, (peer,))

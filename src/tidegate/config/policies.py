@@ -32,10 +32,10 @@ from tidegate.config.problems import Finding, combined_problems, refusal, remedy
 from tidegate.config.section import LIST, ONE, CheckedSection, Identity, Name, OneOrMore, Person, Section, beside, shape
 from tidegate.config.units import Duration, Moment, Switch
 from tidegate.errors import ConfigError
+from tidegate.policy.certificate_packets import LONGEST
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.levels import ORDER
 from tidegate.policy.pointers import MAX_POINTERS
-from tidegate.policy.vouching import LONGEST
 from tidegate.predicate import NAMES, PredicateError
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.config.administration import Http
+from tidegate.config.section import listed
 from tidegate.config.sources import Registration, Unregistered
 from tidegate.net import Tls, bound
 
@@ -71,6 +72,8 @@ class Serving:
     """Whether there is one."""
     rules: Path | None = None
     """The file with its rules."""
+    issuers: tuple[str, ...] = ()
+    """OpenID Connect issuers at which people may sign in."""
 
     def line(self) -> bytes:
         return orjson.dumps(asdict(self), default=str, option=orjson.OPT_APPEND_NEWLINE)
@@ -262,6 +265,7 @@ def _serving(config: Config) -> Serving:
         },
         pipeline=config.pipeline is not None,
         rules=None if config.pipeline is None else config.pipeline.rules,
+        issuers=tuple(issuer.name for _, issuer in listed(http.oidc)),
     )
 
 

@@ -24,9 +24,9 @@ from tidegate.errors import ConfigError
 from tidegate.link import Dialer, Failover, State
 from tidegate.net import client_context
 from tidegate.net.control_socket import Command
+from tidegate.node.certificate_trust import CertificateTrust
 from tidegate.node.link_explanations import LinkExplanations
 from tidegate.node.topology import NodeTopology
-from tidegate.node.vouching import Vouching
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope import Refused
 from tidegate.scope.node_links import LinkEnd
@@ -52,7 +52,7 @@ class LinkConnections:
     def __init__(self, node: Node) -> None:
         self.dialers: dict[str, Dialer | Failover] = {}  # by the name of the link
         self.explanations = LinkExplanations(node)
-        self.vouching = Vouching(node)
+        self.certificate_trust = CertificateTrust(node)
         self.topology = NodeTopology(node)
         self._node = node
         self._leaving: set[asyncio.Task[None]] = set()
@@ -67,7 +67,7 @@ class LinkConnections:
         links.on_end.append(self._ended)
         links.on_lack.append(self._lacking)
         links.on_trust.append(self._trusting)
-        self.vouching.start()
+        self.certificate_trust.start()
         links.capabilities.verify = self._node.authentication.travelled
         self._arrange()
 
@@ -102,7 +102,7 @@ class LinkConnections:
         self._node.audit.changed(self._node.audit.version, what, action="remove")
 
     def _arrange(self) -> None:
-        self.vouching.arrange()
+        self.certificate_trust.arrange()
         self.topology.arrange()
         ends = {} if self._stopping else self._node.realm.node_links.ends
         for name, dialer in list(self.dialers.items()):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
-from tidegate.policy.vouching import Vouched
+from tidegate.policy.certificate_packets import Vouched
 from tidegate.predicate import Function, Predicate, PredicateFailed, Ranking, compile
 
 NONE: Final = "none"

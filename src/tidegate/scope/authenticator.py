@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.policy.capability import Capability
-from tidegate.policy.vouching import Vouched
+from tidegate.policy.certificate_packets import Vouched
 from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 

@@ -9,7 +9,8 @@ Invariants
 - A reply counts if it answers a request that was sent over that very link, with the stack that was sent, and once.
 - Nobody is believed about a domain that the link does not speak for, on no node of the way. Nobody vouches for the
   domain of this node.
-- Only the link that a word has come over can take it back.
+- Only the link that a word has come over can take it back. What was said, passed on and believed is stored, so that it
+  can be taken back after a restart of any of the nodes.
 - Bounds: requests of one neighbour by rate, this node's own by rate; certificates nobody knows are not asked about
   again for a while.
 
@@ -18,15 +19,16 @@ Who is vouched for here, and what becomes of whom nobody vouches for any more, i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from tidegate.bounded import Bounded
 from tidegate.errors import MalformedPacket, ProtocolError
-from tidegate.policy.trust import fingerprint
-from tidegate.policy.vouching import (
+from tidegate.policy.certificate_packets import (
     ID,
     MOST_NODES,
     CertificateReply,
@@ -35,8 +37,10 @@ from tidegate.policy.vouching import (
     decode_withdrawal,
     encode_withdrawal,
 )
+from tidegate.policy.trust import fingerprint
 from tidegate.session import Bucket, Site, Timer
 from tidegate.session.packet_costs import SIGNATURE
+from tidegate.wire import cbor
 
 if TYPE_CHECKING:
     from tidegate.scope.node_links import LinkEnd, NodeLinks
@@ -45,6 +49,8 @@ REQUEST: Final = "$tidegate/link/certificate/request"
 REPLY: Final = "$tidegate/link/certificate/reply"
 WITHDRAWAL: Final = "$tidegate/link/certificate/withdrawal"
 TOPICS: Final = frozenset((REQUEST, REPLY, WITHDRAWAL))
+ROOM: Final = "certificates"
+"""In the store: what was said of certificates, by a list in JSON that says what kind it is."""
 REMEMBERED: Final = 60.0  # seconds that a request is known: it is not passed on again, and answers are taken
 RATE: Final = 5.0  # requests a second of one neighbour
 BURST: Final = 50.0
@@ -79,6 +85,7 @@ class _Word:
     through: str  # the link that it came over; empty: this node's own
     until: float
     to: set[str] = field(default_factory=set)  # the links that it was given to
+    certificate: bytes = b""  # of this node's own
 
 
 class CertificateRequests:
@@ -97,8 +104,8 @@ class CertificateRequests:
         self._asked: dict[str, tuple[Timer, list[Done]]] = {}  # certificates that are being asked about
         self._unknown: Bounded[str, float] = Bounded(KEPT)  # until when
         self._words: dict[str, tuple[_Word, Timer]] = {}  # what counts here
-        self._given: dict[str, _Word] = {}  # what was said to others, or passed on to them, by certificate
-        self._own: dict[str, bytes] = {}  # certificates that this node itself has vouched for
+        self._given: dict[tuple[str, str], _Word] = {}
+        """What was said to others, or passed on to them: by certificate, and by the link that it came over."""
         self._withdrawn: dict[str, set[str]] = {}  # what links that were down have still to be told
         self._rates: dict[str, Bucket] = {}
         self._rate: Bucket | None = None
@@ -183,8 +190,7 @@ class CertificateRequests:
             passed = _Passed(name, request.stack, fingerprint(request.certificate), site.now + REMEMBERED)
             self._passed[request.id] = passed
             said = replace(said, domain=end.scope.gate.rules.domain, seconds=self.lifetime)
-            if self._give(end, passed, said, ""):
-                self._own[passed.certificate] = request.certificate
+            if self._give(end, passed, said, "", request.certificate):
                 self._reply(end, request.id, said, request.stack)
             return
         stack = (*request.stack, here)
@@ -208,6 +214,8 @@ class CertificateRequests:
             end.refused(f"{who}: it has been said before")
             return
         passed.answered.add(name)
+        if passed.source and len(passed.answered) > 1:
+            return  # somebody else was quicker, and whoever has asked has been told
         rules = end.scope.gate.rules
         if said.domain in rules.formerly | {rules.domain}:
             end.refused(f"{who}: nobody else vouches for the domain of this node")
@@ -232,23 +240,29 @@ class CertificateRequests:
         if seconds > 0 and len(self._words) < KEPT:
             word = _Word(said, through, site.now + seconds)
             self._words[certificate] = (word, site.timers.at(word.until, self._end, certificate))
+            owner = None if said.owner is None else list(said.owner)
+            self._keep("believed", certificate, value=[through, self._wall(word), said.domain, said.name, owner])
         self._settle(certificate)
 
-    def _give(self, end: LinkEnd, passed: _Passed, said: Vouched, through: str) -> bool:
+    def _give(self, end: LinkEnd, passed: _Passed, said: Vouched, through: str, certificate: bytes = b"") -> bool:
         """It will be heard over this link, and can be taken back there. False: there are too many already."""
         until = self.site.now + said.seconds
         if len(self._given) >= KEPT:
-            for old in [name for name, word in self._given.items() if word.until <= self.site.now]:
+            for old in [key for key, word in self._given.items() if word.until <= self.site.now]:
                 self._given.pop(old)
-                self._own.pop(old, None)
+                self._keep("given", *old)
             if len(self._given) >= KEPT:
                 return False
-        word = self._given.get(passed.certificate)
-        if word is None or word.through != through:
-            word = self._given[passed.certificate] = _Word(said, through, until)
+        key, name = (passed.certificate, through), end.link.name
+        word = self._given.get(key)
+        if word is None:
+            word = self._given[key] = _Word(said, through, until, certificate=certificate)
         word.until = max(word.until, until)
-        word.to.add(end.link.name)
-        self._withdrawn.get(end.link.name, set()).discard(passed.certificate)
+        word.to.add(name)
+        self._keep("given", *key, value=[self._wall(word), sorted(word.to), word.certificate])
+        if passed.certificate in self._withdrawn.get(name, ()):
+            self._withdrawn[name].remove(passed.certificate)
+            self._keep("withdrawn", name, passed.certificate)
         return True
 
     def _reply(self, end: LinkEnd, id: bytes, said: Vouched, stack: tuple[str, ...]) -> None:
@@ -260,41 +274,43 @@ class CertificateRequests:
 
     def _take_withdrawal(self, end: LinkEnd, certificate: str) -> None:
         name = end.link.name
-        believed, given = self._words.get(certificate), self._given.get(certificate)
+        believed = self._words.get(certificate)
         ours = believed is not None and believed[0].through == name
-        theirs = given is not None and given.through == name
+        theirs = (certificate, name) in self._given
         if not ours and not theirs:
             end.refused(f"the withdrawal of its word for {certificate}, which it has not given")
             return
         if ours:
             self._end(certificate)
         if theirs:
-            self._withdraw(certificate)
+            self._withdraw(certificate, name)
 
-    def _withdraw(self, certificate: str) -> None:
+    def _withdraw(self, certificate: str, through: str) -> None:
         """Whoever was given this word is told that it does not count any more."""
-        word = self._given.pop(certificate)
-        self._own.pop(certificate, None)
-        for name in word.to:
+        word = self._given.pop((certificate, through))
+        self._keep("given", certificate, through)
+        for name in word.to if word.until > self.site.now else ():
             end = self._links.ends.get(name)
             if end is not None and end.trusted:
                 end.control.tell(WITHDRAWAL, encode_withdrawal(certificate))
             elif end is not None:
                 self._withdrawn.setdefault(name, set()).add(certificate)
+                self._keep("withdrawn", name, certificate, value=[])
 
     def _end(self, certificate: str, *, told: bool = True) -> None:
         """What was believed of it does not count any more."""
         found = self._words.pop(certificate, None)
         if found is not None:
             self.site.timers.cancel(found[1])
+            self._keep("believed", certificate)
             if told:
                 self.on_end(certificate)
 
     def review(self) -> None:
         """Others are trusted here now, or speak for domains, or are linked: what does not hold any more ends."""
-        for certificate, der in list(self._own.items()):
-            if self.judge(der) is None:
-                self._withdraw(certificate)
+        for (certificate, through), given in list(self._given.items()):
+            if given.certificate and self.judge(given.certificate) is None:
+                self._withdraw(certificate, through)
         for certificate, (word, _) in list(self._words.items()):
             end = self._links.ends.get(word.through)
             if end is None or (end.trusted and word.vouched.domain not in end.plans.domains):
@@ -304,4 +320,36 @@ class CertificateRequests:
         """A neighbour has connected: it is told what was withdrawn while it was away."""
         if end.trusted:
             for certificate in self._withdrawn.pop(end.link.name, set()):
+                self._keep("withdrawn", end.link.name, certificate)
                 end.control.tell(WITHDRAWAL, encode_withdrawal(certificate))
+
+    # -- over a restart --------------------------------------------------------------------------------------------
+
+    def _wall(self, word: _Word) -> float:
+        return self.site.wall + word.until - self.site.now
+
+    def _keep(self, *key: str, value: list[object] | None = None) -> None:
+        """`value`: None: nothing any more."""
+        self.site.store.keep(ROOM, orjson.dumps(key).decode(), None if value is None else cbor.canonical(value))
+
+    def restore(self, records: Mapping[str, bytes]) -> None:
+        """What the store kept. What does not hold any more ends with the next `review`."""
+        site = self.site
+        value: Any
+        for name, data in records.items():
+            key, value = orjson.loads(name), cbor.plain(data)
+            match key:
+                case ["given", certificate, through]:
+                    wall, to, own = value
+                    nobody = Vouched(domain="?", name="?", seconds=0.0)
+                    word = _Word(nobody, through, site.now + wall - site.wall, set(to), own)
+                    self._given[certificate, through] = word
+                case ["believed", certificate]:
+                    through, wall, domain, who, owner = value
+                    said = Vouched(domain=domain, name=who, seconds=0.0, owner=owner and (owner[0], owner[1]))
+                    word = _Word(said, through, site.now + wall - site.wall)
+                    self._words[certificate] = word, site.timers.at(word.until, self._end, certificate)
+                case ["withdrawn", link, certificate] if link in self._links.ends:
+                    self._withdrawn.setdefault(link, set()).add(certificate)
+                case _:
+                    self._keep(*key)

@@ -27,6 +27,7 @@ from tidegate.policy.scopes import Forward, NodeLink, Overflow, ScopeLink
 from tidegate.scope import untrusted_link, vocabulary
 from tidegate.scope.authenticator import Refused
 from tidegate.scope.better_connections import BetterConnections
+from tidegate.scope.certificate_requests import ROOM as CERTIFICATES
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.imports import LinkImports
 from tidegate.scope.link_control import PREFIX, LinkControl
@@ -185,7 +186,7 @@ class LinkEnd:
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
-        self.session.gathered()  # it was decided by the rules before
+        self.session.begin_anew()  # what was gathered was decided by the rules before
         if self.link.into is not None and self.link.into != link.into:
             self.plans.former = self.link.into
         if self.session.connection is not None and link.trusted is not self.link.trusted:
@@ -511,6 +512,7 @@ class NodeLinks:
         self.restore_told(records.get(TOLD, {}))
         self.signatures.restore(records.get(SIGNERS, {}).values())
         self._restore_wanted(records.get(WANTED_ROOM, {}))
+        self.certificates.restore(records.get(CERTIFICATES, {}))
         for name, filters in records.get(BRIDGED, {}).items():
             self.bridged[name] = frozenset(filters.decode().split("\n")) - {""}
         self._begun = True

@@ -19,6 +19,11 @@ def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> 
     """A QoS 0 publish with other properties: 3.1.1 has none, 5.0 may be told something, and what goes over a link to
     another node has an envelope. `name`: its topic as it stands in a packet.
     """
+    if (stream := connection.session.crossing.get(route)) is not None:
+        if not stream:
+            stream.gathering.begins(stream)
+        stream.append(payload)
+        return
     dirty = connection.site.dirty
     for block, targets in route.cross:
         if block is None:
@@ -63,7 +68,11 @@ def pass_on(connection: Connection, route: Route, name: bytes, data: bytes, at: 
     for block, targets in ((b"\0", route.fast), *route.cross) if route.fast else route.cross:
         if block == LINKS:
             continue
-        frames = joined(name if block is None else name + block, data, at, lengths)
+        before = name if block is None else name + block
+        if count == 1:
+            frames = b"0%b%b%b" % (encode_varint(len(before) + lengths[0]), before, data[at : at + lengths[0]])
+        else:
+            frames = joined(before, data, at, lengths)
         for target in targets:
             out = target.out
             if not out:

@@ -6,9 +6,9 @@ from typing import Final
 
 from tidegate.policy import Transport
 from tidegate.policy.capability import Capability
+from tidegate.policy.certificate_packets import Vouched
 from tidegate.policy.levels import Levels
 from tidegate.policy.preference_sets import NAMED
-from tidegate.policy.vouching import Vouched
 from tidegate.scope import Identity
 
 VOUCHED: Final = "vouched:"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tidegate.policy.certificate_packets import Vouched
 from tidegate.policy.identities import USER
 from tidegate.policy.preference_sets import owner_id
 from tidegate.policy.subject import Subject
 from tidegate.policy.trust import Trusted, common_name, fingerprint
-from tidegate.policy.vouching import Vouched
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("tidegate.link")
 
 
-class Vouching:
+class CertificateTrust:
     """Between the trust list of a node and its neighbours."""
 
     def __init__(self, node: Node) -> None:
@@ -34,6 +34,7 @@ class Vouching:
         certificates.judge, certificates.on_end = self.judge, self._ended
         self._node.authentication.certificates = certificates
         self.arrange()
+        certificates.review()  # it may have changed its mind since its last run
 
     def arrange(self) -> None:
         """Other rules are in force."""
