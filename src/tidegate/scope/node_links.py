@@ -528,6 +528,8 @@ class NodeLinks:
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
             end.control.preferences.tell_again()
+        for scope in self._scopes.values():
+            scope.travelled()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""

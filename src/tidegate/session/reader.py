@@ -90,6 +90,7 @@ class Reader:
         "publishing",
         "quick",
         "site",
+        "source",
         "unread",
         "v5",
         "waiting",
@@ -118,6 +119,7 @@ class Reader:
         self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
         self.ahead: Callable[[bytes, int], tuple[int, int]] | None = None  # of a link: see `link_publishing`
         self.payer = Payer()  # before login, that of its address
+        self.source: Payer | None = None  # that of its address, after login
         self.head = 0  # bytes of an HTTP request that is not complete, which the shell keeps
         self.held = 0  # bytes of both that count as those of a client that has not logged in
         self.waiting = False  # for a turn that has room for it
@@ -127,7 +129,7 @@ class Reader:
     def begin(self, session: Session, lane: Lane) -> None:
         """The connection is open."""
         self.lane = lane
-        self.payer = Payer()
+        self.source, self.payer = self.payer, Payer()
         self.quick = {
             0x40: session.acknowledged,
             0x50: session.received,
@@ -144,6 +146,9 @@ class Reader:
         self.head = 0
         self.work = None
         self._count_held()
+        if self.source is not None:  # whoever leaves and comes back at once has not paid by that
+            self.payer.settle(self.site.now, self.site.heavy_after)
+            self.source.owe(self.payer.until, self.site.now)
 
     def resume(self) -> None:
         """Reads what came while nothing was to be read."""
