@@ -33,11 +33,11 @@ run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (C
 
 test: lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-quick: $(VENV) ## tests without Spark, examples and commands, in three minutes
 	$(call say,quick tests)
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n 3 --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)
