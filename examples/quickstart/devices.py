@@ -66,7 +66,7 @@ async def machine(port: int, name: str, what: str, values: Iterator[float], late
             held.append(json.dumps({"value": value, "at": int(time.time() * 1000)}).encode())
             if not late or number % LATE < LATE - HELD:
                 for reading in held:
-                    await client.publish(f"gym/{name}/{what}", reading, qos=1)
+                    await client.publish(f"gym/{name}/{what}", reading, qos=1, retain=True)
                 held.clear()
             await pause()
 

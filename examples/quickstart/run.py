@@ -262,6 +262,7 @@ def introduce(missing: str | None) -> None:
     console.print(
         "\n  [bold]MQTT[/]       mqtt://127.0.0.1:1883      users: mary/mary, alice/alice"
         "\n  [bold]WebSocket[/]  ws://127.0.0.1:8083/mqtt"
+        "\n  [bold]Console[/]    http://127.0.0.1:8080/ui/   grace/grace administers, mary/mary has a say"
         "\n  [bold]HTTP[/]       http://127.0.0.1:8080/docs"
         "\n  [bold]Lake[/]       examples/quickstart/var/quickstart/lake, Parquet"
         "\n  [bold]Rules[/]      examples/quickstart/rules.yaml: change a score, and save"

@@ -94,7 +94,7 @@ class Device:
 class Gym:
     """The node, its clients, and where its console is."""
 
-    def __init__(self, node: Process) -> None:
+    def __init__(self, node: Process, hostile: bool = True) -> None:
         self.node = node
         self.port = node.ports["PORT"]
         self.url = f"http://127.0.0.1:{node.ports['HTTP_PORT']}"
@@ -102,12 +102,12 @@ class Gym:
         self.coaches = {name: Device(self.port, f"{name}-phone", name) for name in ("alice", "bob")}
         for each in self.coaches.values():
             each.subscribe("gym/#")
-        self.hostile = Device(self.port, HOSTILE, None)
-        self.hostile.publish(f"evil/{HOSTILE}".replace("+", "").replace("#", ""), "<script>window.hit=1</script>")
-        self.hostile.publish("gym/bike-2/power", "spoofed")
+        self.hostile = Device(self.port, HOSTILE if hostile else "locker-3", None)
+        if hostile:
+            self.hostile.publish(f"evil/{HOSTILE}".replace("+", "").replace("#", ""), "<script>window.hit=1</script>")
+            self.hostile.publish("gym/bike-2/power", "spoofed")
         self.strap.publish("gym/strap-3/heartbeats", json.dumps({"value": 71}), retain=True)
-        for each in self.coaches.values():
-            each.wait_for(json.dumps({"value": 71}))
+        self.coaches["alice"].wait_for(json.dumps({"value": 71}))
 
     @contextlib.contextmanager
     def signed_in(self, user: str) -> Iterator[httpx.Client]:
@@ -122,7 +122,7 @@ class Gym:
             each.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
     folder = tmp_path_factory.mktemp("console")
     with process(folder, FILE.replace("HASH", hash_password(PASSWORD.encode()))) as node:
@@ -133,7 +133,7 @@ def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
             made.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     needs("chromium")
     with sync_playwright() as playwright:

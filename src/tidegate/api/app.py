@@ -81,6 +81,7 @@ class Application:
         state.channel, state.meters, state.stopping = self.channel, self.meters, self.stopping
         state.level = "plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls"
         state.turns = Turns()
+        state.issuers = serving.issuers
         state.source_settings = sources.SourceSettings(self.rates, **serving.sources)
         cookies = SessionCookies(serving.hosts, secure=serving.cert is not None)
         state.callers = Callers(self.channel, self.rates, state.source_settings.free, cookies, allowed=_allowed(pages))
@@ -88,7 +89,7 @@ class Application:
         state.journal = audit.Journal(self.channel, serving.data)
         state.pipeline_rules = PipelineRules(serving.rules) if serving.pipeline else None
         watched = serving.data if serving.pipeline else None
-        state.watch = None if watched is None else pipeline.PipelineStatus(watched)
+        state.watch = None if watched is None else pipeline.PipelineStatus(watched, serving.lake)
         express = DirectRouter(self.fastapi, keys.direct.routes)
         self.places = Places(serving.max_connections, serving.address_connections)
         self.asgi: ASGIApp = LimitsMiddleware(

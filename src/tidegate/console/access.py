@@ -55,5 +55,6 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("POST", "/ui/my-data/preferences"): OWN,
         ("POST", "/ui/my-data/preferences/{id}/delete"): OWN,
         ("GET", "/ui/my-data/export"): OWN,
+        ("POST", "/ui/my-data/erase"): OWN,
     }
 )

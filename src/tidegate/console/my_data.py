@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,18 +21,20 @@ from starlette.responses import Response
 
 from tidegate import topics as names
 from tidegate.admin.documents import OWNER, own_id
-from tidegate.admin.me.commands import ExportOwn, GetOwnHistory, ListDeliveries, ListReaders
+from tidegate.admin.me.commands import EraseOwn, ExportOwn, GetOwnHistory, ListDeliveries, ListOwnErasures, ListReaders
 from tidegate.api.documents import change, page
 from tidegate.api.me import KIND, MOST
 from tidegate.api.own_data import LOOKING
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import Id, caller, channel, user
+from tidegate.api.requests import Id, address, caller, channel, user
 from tidegate.api.schemas import LONG
 from tidegate.console import drafts, rules
 from tidegate.console.page import Page, form, render, to
 
 TOPICS: Final = 24  # topics of one person that are looked at for a page
 NAMED: Final = 200  # readers on a page
+NOTICES: Final = 5
+SHOWN: Final = 300  # bytes of a payload
 EVERYTHING: Final = "#"
 UNTIL: Final = {"": None, "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 _USER: Final = re.compile(r"has\(s\.user\) && s\.user == ('(?:[^'\\]|\\.)*')")
@@ -69,7 +72,8 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
     delivered = await channel(request).ask(
         ListDeliveries(user=own["user"], identity=own["identity"], limit=NAMED), patience=LOOKING
     )
-    mine = await _topics(request, own, delivered["items"], topic)
+    exported = await channel(request).ask(ExportOwn(**own), patience=LOOKING)
+    mine = _topics(exported, delivered["items"], topic)
     answers = await asyncio.gather(
         *(channel(request).ask(ListReaders(topic=each, **own), patience=LOOKING) for each in mine)
     )
@@ -85,6 +89,7 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
         else:
             written.append({**preference, "text": drafts.written(preference["value"])})
     history = await channel(request).ask(GetOwnHistory(limit=20, **own))
+    erasures = await channel(request).ask(ListOwnErasures(limit=5, **own))
     return render(
         request,
         "my-data.html",
@@ -95,22 +100,32 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
         preferences=written,
         deliveries=delivered,
         history=history["items"],
+        newest=newest(exported["retained"]["items"], mine),
+        notices=exported["notices"][:NOTICES],
+        erasures=erasures["items"] if isinstance(erasures, dict) else erasures,
         asked=topic,
     )
 
 
-async def _topics(
-    request: Request, own: Mapping[str, str], delivered: Iterable[Mapping[str, Any]], asked: str
-) -> list[str]:
+def _topics(exported: Mapping[str, Any], delivered: Iterable[Mapping[str, Any]], asked: str) -> list[str]:
     """Topics of this person: what was delivered or is retained of theirs, and the one that they ask about."""
     if asked:
         if not names.valid_topic(asked) or asked.startswith("$"):
             raise Problem(Kind.INVALID, f"{asked[:100]!r} is no topic", "write one without wildcards")
         return [asked]
     found = dict.fromkeys(each["topic"] for each in delivered)
-    exported = await channel(request).ask(ExportOwn(user=own["user"], identity=own["identity"]), patience=LOOKING)
-    found |= dict.fromkeys(each["topic"] for each in exported.get("retained", ()) if "topic" in each)
+    found |= dict.fromkeys(each["topic"] for each in exported["retained"]["items"])
     return sorted(each for each in found if each and not each.startswith("$"))[:TOPICS]
+
+
+def newest(retained: Iterable[Mapping[str, Any]], mine: Iterable[str]) -> list[dict[str, Any]]:
+    """What the node still holds of these topics, as text."""
+    wanted = set(mine)
+    return [
+        {**each, "text": b64decode(each["payload"])[:SHOWN].decode(errors="replace")}
+        for each in retained
+        if each["topic"] in wanted
+    ]
 
 
 def readers(answers: Iterable[tuple[str, Iterable[Mapping[str, Any]]]], owner: str) -> dict[tuple[str, str], Reader]:
@@ -259,3 +274,18 @@ async def export(request: Request) -> Response:
     headers = {"Content-Disposition": 'attachment; filename="my-data.json"'}
     content = orjson.dumps(told, default=str, option=orjson.OPT_INDENT_2)
     return Response(content, media_type="application/json", headers=headers)
+
+
+@router.post("/ui/my-data/erase")
+async def erase(request: Request) -> Response:
+    """Everything that is theirs goes; the password is asked for again."""
+    given = await form(request)
+    command = EraseOwn(
+        user=user(request),
+        identity=caller(request).identity or "",
+        password=given.get("password") or None,
+        address=address(request) or "unknown",
+        why=given.get("why", "")[:500],
+    )
+    await channel(request).ask(command, alters=True)
+    return to("/ui/my-data")

@@ -32,7 +32,7 @@ async def ask(request: Request, next: Annotated[str, Query(max_length=2000)] = "
                 raise
         else:
             return to(_inside(next) or first_page(who.role))
-    return render(request, "login.html", next=_inside(next), error=None, user="")
+    return render(request, "login.html", next=_inside(next), error=None, user="", issuers=request.app.state.issuers)
 
 
 @router.post("/ui/login")
@@ -86,7 +86,9 @@ def _command(request: Request, callers: Callers, user: str, given: dict[str, str
 
 
 def _again(request: Request, onward: str, user: str, error: str, status: int = 422) -> Response:
-    return render(request, "login.html", code=status, next=onward, error=error, user=user)
+    return render(
+        request, "login.html", code=status, next=onward, error=error, user=user, issuers=request.app.state.issuers
+    )
 
 
 def _inside(path: str) -> str:

@@ -25,6 +25,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.config.administration import Http
+from tidegate.config.section import listed
 from tidegate.config.sources import Registration, Unregistered
 from tidegate.net import Tls, bound
 
@@ -71,6 +72,10 @@ class Serving:
     """Whether there is one."""
     rules: Path | None = None
     """The file with its rules."""
+    lake: Path | None = None
+    """The folder with its tables."""
+    issuers: tuple[str, ...] = ()
+    """OpenID Connect issuers at which people may sign in."""
 
     def line(self) -> bytes:
         return orjson.dumps(asdict(self), default=str, option=orjson.OPT_APPEND_NEWLINE)
@@ -79,7 +84,7 @@ class Serving:
     def of(cls, line: bytes) -> Self:
         """From the line that the node wrote."""
         said: dict[str, Any] = orjson.loads(line)
-        for name in ("control", "data", "cert", "key", "client_ca", "crl", "rules"):
+        for name in ("control", "data", "cert", "key", "client_ca", "crl", "rules", "lake"):
             said[name] = None if said[name] is None else Path(said[name])
         return cls(**said)
 
@@ -262,6 +267,8 @@ def _serving(config: Config) -> Serving:
         },
         pipeline=config.pipeline is not None,
         rules=None if config.pipeline is None else config.pipeline.rules,
+        lake=None if config.pipeline is None else config.pipeline.lake,
+        issuers=tuple(issuer.name for _, issuer in listed(http.oidc)),
     )
 
 

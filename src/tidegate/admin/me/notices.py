@@ -190,7 +190,8 @@ class Notices:
                 self._idle.set()
                 delay = SLEEP if due is None else min(SLEEP, max(0.0, due - time.time()))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._awake.wait(), delay)
+                    async with asyncio.timeout(delay):  # `wait_for` loses a cancellation that comes with a change
+                        await self._awake.wait()
             self._awake.clear()
             try:
                 await (self._compare_changes() if self._pending else self._compare_expired())
@@ -317,6 +318,7 @@ def _told(gained: Gained) -> dict[str, Any]:
         {
             "user": each.reader[1] if each.reader[0] == "user" else None,
             "client": each.reader[1] if each.reader[0] == "client" else None,
+            "other": each.reader[1] if each.reader[0] == "other" else None,
             "anonymous": each.reader == ("user", None),
             "could": each.before.value,
             "can": each.now.can.value,
