@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,19 @@ async def test_whoever_is_not_registered_shows_none(tmp_path: Path, topic: str |
     async with administering(tmp_path, text, sources=accepted) as api:
         answer = await api.post("/data", json={"n": 1})
         assert answer.status_code == (202 if topic is None else 403), answer.text
+
+
+async def test_others_are_served_while_much_data_is_taken(tmp_path: Path) -> None:
+    """A flood over HTTP rests as one over MQTT does: each record goes through the node."""
+    text = json.loads(sending(tmp_path)) | {"listeners": [{"url": "mqtt://127.0.0.1:PORT", "anonymous": True}]}
+    records = [{"n": number} for number in range(900)]
+    async with administering(tmp_path, json.dumps(text)) as api:
+        victim, turns = await api.served.connect("victim"), api.served.node.turns
+        made = await api.make("/registration", {"NodeId": "s1", "NodeType": "x", "CommunicationMode": "y"})
+        flood = asyncio.gather(*(api.ask("POST", "/data", made["token"], json=records) for _ in range(6)))
+        rested = 0
+        while not flood.done():
+            await victim.publish("v", qos=1)
+            rested += turns._resting
+        assert {answer.status_code for answer in await flood} == {202}
+        assert rested, "nobody who sends over MQTT takes so much that they would have to"

@@ -122,7 +122,7 @@ class Gym:
             each.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
     folder = tmp_path_factory.mktemp("console")
     with process(folder, FILE.replace("HASH", hash_password(PASSWORD.encode()))) as node:
@@ -133,7 +133,7 @@ def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
             made.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     needs("chromium")
     with sync_playwright() as playwright:

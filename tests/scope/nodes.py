@@ -52,6 +52,8 @@ class Node(World):
         space: ScopeGraph | None = None,
         limits: Limits | None = None,
         store: Store | None = None,
+        boot: int = 1,
+        wall: float | None = None,
         **rules: Any,
     ) -> None:
         self.name = name
@@ -61,13 +63,12 @@ class Node(World):
         domains = believes if believes is not None else {domain: Domain(nodes=("a", "b", "c", "d"))}
         self.made = {"space": graph, "domain": domain, "domains": domains}
         super().__init__(rules=RuleSet(**{**self.made, **rules}), limits=limits, store=store)
-        self.site.origin = Origin(name.encode().hex().rjust(16, "0")[-16:], 1)
+        self.wall = wall or self.wall
+        self.site.origin = Origin(name.encode().hex().rjust(16, "0")[-16:], boot)
         self.realm.node_links.arrange(self.realm.rules)  # now that the node has its id
         signers = {node: of for of, known in domains.items() for node in known.nodes}
-        self.realm.node_links.travel(
-            signed_by(self, self.realm.rules.preferences),
-            lambda signer, signed, signature: signers.get(signer.decode()),
-        )
+        self.verify = lambda signer, signed, signature: signers.get(signer.decode())
+        self.realm.node_links.travel(signed_by(self, self.realm.rules.preferences), self.verify)
 
     def change(self, **rules: Any) -> None:
         self.realm.change(RuleSet(**{**self.made, **rules}))

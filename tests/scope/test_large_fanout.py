@@ -118,13 +118,14 @@ def test_what_follows_does_not_overtake_it_when_the_rules_change() -> None:
     assert plan.calm(mary.connection.session)  # the fast lane is open again
 
 
-def test_the_answer_to_a_ping_comes_behind_it() -> None:
+@pytest.mark.parametrize("qos", [0, 1])
+def test_the_answer_to_a_ping_comes_behind_it(qos: int) -> None:
     """Or it would say that nothing is on its way. How soon somebody is decided depends on how busy the machine is."""
     world = Slow("o.payload.level > 1")
-    ends = receivers(world, 0)
+    ends = receivers(world, qos)
     mary = world.peer("m", username="mary")
-    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=0), mary.version))
-    later = next(end for end in ends if end.connection.session.postponed)
+    mary.feed(encode(Publish(topic="t", payload=b'{"level": 2}', qos=qos, packet_id=qos), mary.version))
+    later = next(end for end in ends if end.connection.session.queued)
     later.send(Pingreq())
     assert [type(packet) for packet in later.take()[-2:]] == [Publish, Pingresp]
 

@@ -333,3 +333,40 @@ def test_ids_as_earlier_versions_kept_them(monkeypatch: pytest.MonkeyPatch) -> N
     for damage in ("x->y b1", "x->y z", "x->y 3"):
         with pytest.raises(StoreError, match="cannot be read"):
             list(by_link({damage: b"\0" * 33}))
+
+
+def test_a_stream_follows_its_source_and_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources append to what is gathered without asking: also when they are somebody else, or after some time."""
+    monkeypatch.setattr("tidegate.session.gathering.STREAMS", 3)
+    a, b, cable = pair()
+    subscriber, publisher, other = b.peer("sub"), a.peer("pub"), a.peer("other")
+    subscriber.subscribe("#")
+    topics = [f"t/{number}" for number in range(5)]
+    warm(cable, publisher, *topics)
+    warm(cable, other, *topics)
+    got(subscriber)
+    session = publisher.connection.session
+    expected = []
+    for round in range(4):
+        for end in (publisher, other):
+            messages = [(topic, b"%d %d" % (round, number)) for topic in topics for number in range(3)]
+            burst(end, *messages)
+            expected += messages
+            if round == 1 and end is publisher:
+                session.identify(session.subject, context=session.context)  # as after another look at who it is
+                assert not session.crossing
+            burst(end, *messages)
+            expected += messages
+        cable.run()
+        a.turn(0.5 * round)
+    cable.run()
+    arrived = got(subscriber)
+    for topic in topics:
+        assert [payload for name, payload in arrived if name == topic] == [
+            payload for name, payload in expected if name == topic
+        ]
+    burst(publisher, ("t/0", b"last"))
+    cable.run()
+    assert session.crossing
+    a.turn(2.0)
+    assert not session.crossing  # nothing of it is kept

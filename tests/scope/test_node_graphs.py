@@ -1,8 +1,9 @@
-"""Random graphs of nodes with random shares, policies of both ends, monitors, preferences, changes and cuts.
+"""Random graphs of nodes with random shares, policies of both ends, monitors, preferences, changes, cuts and restarts.
 
 The model is a walk over the graph, step by step as semantics.md says it. What may have been allowed at any time since
 a message was published may be delivered; what was allowed all that time has to be, if it is QoS 1 or 2 all the way,
-once. The nodes are the real ones, joined by memory in place of sockets.
+once. The nodes are the real ones, joined by memory in place of sockets. Where some end or are killed, and begin
+anew, their stores are real, too: then what has been acknowledged has to be delivered.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from pure import End
+from scope.durable import DurableNode, disk
 from scope.nodes import Cable, Node, node_link, share
 from scope.spaces import got
 from scope.test_node_links import ALL_WRITE, denial, policies, rule
@@ -25,7 +29,7 @@ from tidegate.monitor.library import Filter
 from tidegate.policy import Action, Policy, Preference, Preferences
 from tidegate.policy.domains import Domain
 from tidegate.predicate import compile
-from tidegate.wire import Publish, Pubrel
+from tidegate.wire import Properties, Puback, Pubcomp, Publish, Pubrel
 
 NAMES = "abcd"
 TOPICS = ("t", "u")
@@ -107,6 +111,8 @@ class Said:
     topic: str
     qos: int
     payload: bytes
+    pid: int = 0
+    acknowledged: bool = True
     then: list[dict[str, Rules]] = field(default_factory=list)
 
 
@@ -156,16 +162,23 @@ class Model:
 class World:
     """The same with real nodes."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, folder: Path | None = None) -> None:
+        """`folder`: where stores are, if nodes end and begin anew."""
         self.graph = graph
+        self.folder = folder
+        self.boots = 0
+        self.killed = False
+        self.wall = 1_700_000_000.0
         self.rules = dict(graph.rules)
         self.nodes = {name: self.made(name) for name in graph.nodes}
         self.cables = {
             (a, b): Cable(self.nodes[a], self.nodes[b], f"{scope(a)}->{scope(b)}") for a, b in graph.ways if a < b
         }
-        self.readers = {name: self.nodes[name].peer("reader", username=f"reader{name}") for name in graph.nodes}
+        self.readers = {name: self.reader(name) for name in graph.nodes}
         for end in self.readers.values():
             end.subscribe("#", 1)
+        self.unsure: dict[tuple[str, str], list[Said]] = {}
+        """What has not been acknowledged to a publisher."""
         self.publishers: dict[tuple[str, str], End] = {}
         self.received: dict[str, Counter[bytes]] = {name: Counter() for name in graph.nodes}
         self.order: dict[str, list[bytes]] = {name: [] for name in graph.nodes}
@@ -195,14 +208,57 @@ class World:
             if home == name:
                 text = f"s.user == 'reader{where}'"
                 preferences.append(Preference(id=f"r{user}", user=user, topic="#", when=compile(text), text=text))
-        return Node(
-            name,
-            *links,
-            monitors=Monitors(monitors),
-            preferences=Preferences(preferences, domain="d"),
-            believes={"d": Domain(nodes=tuple(NAMES))},
-            policies=policies(*self.written(name)),
-        )
+        rules: dict[str, Any] = {
+            "monitors": Monitors(monitors),
+            "preferences": Preferences(preferences, domain="d"),
+            "believes": {"d": Domain(nodes=tuple(NAMES))},
+            "policies": policies(*self.written(name)),
+        }
+        if self.folder is None:
+            return Node(name, *links, **rules)
+        self.boots += 1
+        self.wall += 1
+        place = self.folder / name
+        return DurableNode(name, *links, folder=place, boot=self.boots, wall=self.wall, **rules)
+
+    def reader(self, name: str) -> End:
+        kept = Properties(session_expiry_interval=1000)
+        return self.nodes[name].peer("reader", username=f"reader{name}", clean_start=False, properties=kept)
+
+    def restart(self, name: str, *, kill: bool) -> None:
+        """A node ends, and begins anew. What its clients and neighbours have not taken is lost on the way."""
+        node = self.nodes[name]
+        assert isinstance(node, DurableNode)
+        if kill:
+            self.killed = True
+            node.store.kill()
+        for edge, cable in self.cables.items():
+            if name in edge and not cable.mine.closed:
+                cable.cut()
+        if not kill:
+            self.readers[name].connection.lost()
+            node.turn()
+            self.acknowledge()
+            node.store.close()
+        for key in [key for key in self.publishers if key[0] == name]:
+            self.acknowledge()
+            del self.publishers[key]
+            for said in self.unsure.pop(key, ()):
+                said.acknowledged = False
+        node = self.nodes[name] = self.made(name)
+        for edge, cable in self.cables.items():
+            if edge[0] == name:
+                cable.here = node
+            elif edge[1] == name:
+                cable.there = node
+        self.readers[name] = self.reader(name)
+
+    def acknowledge(self) -> None:
+        """What publishers have been told is safe."""
+        for key, end in self.publishers.items():
+            for packet in end.take():
+                if isinstance(packet, Puback | Pubcomp):
+                    self.unsure[key] = [each for each in self.unsure[key] if each.pid != packet.packet_id]
 
     def written(self, name: str) -> list[Policy]:
         """The rules of a node as its administrator writes them."""
@@ -231,7 +287,9 @@ class World:
             end = self.nodes[said.home].peer(said.user, username=said.user)
             self.publishers[said.home, said.user] = end
         self.pid += 1
-        pid = self.pid if said.qos else 0
+        said.pid = pid = self.pid if said.qos else 0
+        if pid:
+            self.unsure.setdefault((said.home, said.user), []).append(said)
         end.send(Publish(topic=said.topic, payload=said.payload, qos=said.qos, packet_id=pid))
         if said.qos == 2:
             end.send(Pubrel(packet_id=pid))
@@ -274,7 +332,22 @@ def varied(graph: Graph, node: str, number: int) -> Rules:
 def compare(graph: Graph, steps: list[tuple[Any, ...]]) -> None:
     note(f"{graph}")
     note(f"{steps}")
-    model, world, messages = Model(graph), World(graph), list[Said]()
+    if not any(step[0] == "restart" for step in steps):
+        play(graph, steps, World(graph))
+        return
+    folder = disk()
+    world = World(graph, folder)
+    try:
+        play(graph, steps, world)
+    finally:
+        for node in world.nodes.values():
+            assert isinstance(node, DurableNode)
+            node.store.close()
+        rmtree(folder)
+
+
+def play(graph: Graph, steps: list[tuple[Any, ...]], world: World) -> None:
+    model, messages = Model(graph), list[Said]()
     cables = [*world.cables.values()]
 
     def plug(cable: Cable) -> None:
@@ -287,7 +360,8 @@ def compare(graph: Graph, steps: list[tuple[Any, ...]]) -> None:
             case "say", int(at), str(topic), int(qos), bool(owned):
                 home = graph.nodes[at % len(graph.nodes)]
                 user = USERS[NAMES.index(home) % 2] + home if owned else f"nobody{home}"
-                said = Said(home, user, topic, qos, f"{len(messages)}/{home}/{user}".encode(), [dict(world.rules)])
+                payload = f"{len(messages)}/{home}/{user}".encode()
+                said = Said(home, user, topic, qos, payload, then=[dict(world.rules)])
                 messages.append(said)
                 world.say(said)
             case ("run",):
@@ -298,6 +372,8 @@ def compare(graph: Graph, steps: list[tuple[Any, ...]]) -> None:
                     cable.cut(lose=lose)
             case "plug", int(at):
                 plug(cables[at % len(cables)])
+            case "restart", int(at), bool(kill):
+                world.restart(graph.nodes[at % len(graph.nodes)], kill=kill)
             case "change", int(at), int(number):
                 node = graph.nodes[at % len(graph.nodes)]
                 world.change(node, varied(graph, node, number))
@@ -310,9 +386,9 @@ def compare(graph: Graph, steps: list[tuple[Any, ...]]) -> None:
         for node in graph.nodes:
             times = world.received[node][said.payload]
             assert not times or node in model.readers(said, surely=False), (said, node)
-            if said.qos and node in model.readers(said, surely=True):
+            if said.qos and said.acknowledged and node in model.readers(said, surely=True):
                 assert times, (said, node)
-            if said.qos and model.once(said):
+            if said.qos and model.once(said) and not world.killed:
                 assert times <= 1, (said, node)
     for node in graph.nodes:  # in the order of each publisher and topic
         if len(graph.ways) == 2 * (len(graph.nodes) - 1):  # over one way only
@@ -325,8 +401,10 @@ def compare(graph: Graph, steps: list[tuple[Any, ...]]) -> None:
                     last[key] = int(payload.split(b"/")[0])
 
 
+RESTARTS = st.tuples(st.just("restart"), st.integers(0, 3), st.booleans())
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 STORIES = st.lists(STEPS, min_size=3, max_size=25)
+WITH_RESTARTS = st.lists(st.one_of(STEPS, STEPS, RESTARTS), min_size=3, max_size=25)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
@@ -335,8 +413,14 @@ def test_what_is_delivered_is_what_the_model_allows_and_all_that_it_demands(grap
     compare(graph, steps)
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
+@given(graph=graphs(), steps=WITH_RESTARTS)
+def test_the_same_with_restarts(graph: Graph, steps: Any) -> None:
+    compare(graph, steps)
+
+
 @pytest.mark.soak
 @settings(max_examples=5000, deadline=None, suppress_health_check=SLOW)
-@given(graph=graphs(), steps=STORIES)
+@given(graph=graphs(), steps=st.one_of(STORIES, WITH_RESTARTS))
 def test_the_same_of_thousands_of_graphs(graph: Graph, steps: Any) -> None:
     compare(graph, steps)

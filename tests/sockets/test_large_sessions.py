@@ -11,6 +11,7 @@ from processes import on_uvloop, until
 from sockets.acts import come, door, go, inbox, payloads, policy, say, setting
 from tidegate import wire
 from tidegate.gate.plan_cache import PlanCache
+from tidegate.scope.idle_states import IdleStates
 from tidegate.scope.session_lifetime import SessionLifetime
 from tidegate.session import Session, Site
 from tidegate.session.usage import filter_weight
@@ -151,3 +152,33 @@ async def test_filters_that_make_look_ups_long_count_for_more(tmp_path: Path) ->
         assert (await mary.subscribe(*(f"mine/+/{number}" for number in range(10)))).reasons == (0,) * 10
         await mary.unsubscribe("mine/+/+/+/+/+/0", "mine/+/+/+/+/+/1")
         assert (await mary.subscribe(*(f"mine/x/{number}" for number in range(90)))).reasons == (0,) * 90
+
+
+# -- what monitors remember of clients that are gone ------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_what_monitors_remember_of_others_is_not_pushed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may come with as many names as they like, and leave a state with each: their own oldest ones go."""
+    monkeypatch.setattr(IdleStates.__init__, "__defaults__", (40,))
+    once = {"id": "once", "scope": "main", "direction": "im_pub", "each": "client", "dedupe": "1h"}
+    async with door(tmp_path, monitors=[once]) as node:
+        mary = await come(node, "mary")
+        await say(mary, "t", b"said")
+        await go(node, mary)
+        for number in range(8):
+            stranger = await come(node, None, client=f"s{number}")
+            for each in range(100):
+                await stranger.publish("t", b"%d" % each)
+            await stranger.silent()
+            await go(node, stranger)
+        states = node.node.scopes["main"].path.monitoring.states
+        assert len(states.instances) < 8, "one with a hundred repetitions is as large as eight small ones"
+        reader = await come(node, "bob")
+        await reader.subscribe("t")
+        for who, client in (("mary", None), (None, "s7"), (None, "s0")):
+            end = await come(node, who, client=client)
+            await say(end, "t", b"said" if who else b"99")
+        assert await payloads(reader) == [b"99"], "of the first stranger nothing is remembered"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from harness import free_port
 from processes import Served, from_file, on_uvloop, until
 from sockets.test_audit_publishers import rows
 from tidegate.cli import certificates
+from tidegate.cli.commands import app
 from tidegate.wire import Properties
 
 NODE = """
@@ -111,3 +115,17 @@ async def test_what_is_not_signed_is_refused_and_audited(line: Line) -> None:
         assert any("it is not signed" in str(each) for each in found)
         assert any("of the domain 'a'" in str(each) for each in found)
         await reader.silent()
+
+
+@on_uvloop
+async def test_the_flows_of_a_node_go_on_beyond_its_neighbour(line: Line) -> None:
+    """`tidegate flow --live` uses what the nodes of a group tell of themselves."""
+    async with line.node("c") as c, line.node("b") as b, line.node("a") as a:
+        await joined(a, b, c)
+        await until(lambda: len(a.node.realm.node_links.neighbourhood.states) == 3)
+        place = str(a.file.path)
+        command = ["flow", place, "--live", "--from", "s-a", "--to", "s-c@c", "--format", "json"]
+        done = await asyncio.to_thread(CliRunner().invoke, app, command)
+        assert done.exit_code == 0, done.output
+        document = json.loads(done.stdout)
+        assert [each["route"] for each in document["flows"]] == [["scope:s-a", "scope:s-b", "scope:s-c@c"]]

@@ -103,7 +103,9 @@ async def test_matrix(tmp_path: Path, kind: str, side: str, version: int, qos: i
                 for each in becomes
                 for topic, payload, *changed in each
             ]
-            assert [(one.topic, one.payload, one.qos) for one in await inbox(end)] == wanted
+            came = [(one.topic, one.payload, one.qos) for one in await inbox(end)]
+            for level in (0, 1, 2):  # each is in order; on a busy machine QoS 0 does not wait behind the others
+                assert [one for one in came if one[-1] == level] == [one for one in wanted if one[-1] == level]
             await end.silent()
         suppressed = sum(not each for each in becomes)
         rows = [row for row in await denials(node, "m") if row.user == ("mary" if side == "in" else "alice")]

@@ -21,7 +21,7 @@ from tidegate.gate.attributes import READ, READ_BYTES, MessageAttributes
 from tidegate.gate.decision import CUT
 from tidegate.scope import subscribing
 from tidegate.scope.handshake import RESUMED
-from tidegate.session.packet_costs import ASKED, OVERLAPPING, PROPERTY
+from tidegate.session.packet_costs import ASKED, OVERLAPPING, PROPERTY, Payer
 from tidegate.wire.properties import MOST
 
 MINE = policy("mine", "mine/#", subject="user:mary")
@@ -285,6 +285,29 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_pat
 
 def _sessions(node: Live | Served, client: str) -> bool:
     return any(name == client for scope in node.node.realm.scopes.values() for _, name in scope.sessions)
+
+
+@on_uvloop
+async def test_who_leaves_and_comes_back_at_once_has_not_paid_by_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every connection began with a clean account: whoever came again and again had most of the loop."""
+    left: list[float] = []
+    owe = Payer.owe
+
+    def noted(payer: Payer, until: float, now: float) -> None:
+        owe(payer, until, now)
+        left.append(payer.until - now)
+
+    monkeypatch.setattr(Payer, "owe", noted)
+    async with door(tmp_path) as node:
+        attacker = await node.connect("attacker")
+        packet = wire.Subscribe(
+            packet_id=2, subscriptions=tuple(wire.Subscription(filter=f"g/{n}") for n in range(1000))
+        )
+        await attacker.raw(wire.encode(packet, 5) + b"\xe0\x00")
+        await attacker.closed()
+    assert max(left) > 0.01
 
 
 # -- work that is done for the messages of others ------------------------------------------------------------------

@@ -24,11 +24,12 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from tidegate.addresses import network
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest_journal import RequestJournal, columns_of
-from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
+from tidegate.admin.sources import KIND, ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.authentication.presented_capabilities import HttpRequest
@@ -46,6 +47,7 @@ from tidegate.policy.scopes import Role as Placed
 from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity, Refused
 from tidegate.session import Link, Message, Subject
+from tidegate.session.packet_costs import Payer
 from tidegate.store.journal import Together, Writer
 from tidegate.store.journal.rows import Row
 from tidegate.store.journal.schema import REMEDY, installed
@@ -100,6 +102,7 @@ class Ingest:
         self._uploads: dict[str, tuple[float, list[bytes]]] = {}
         self._links: Bounded[tuple[str | None, str, str, str | None], tuple[Scope, Link]] = Bounded(LINKS)
         self._links_at = -1
+        self._payers: Bounded[str, Payer] = Bounded(LINKS, lambda _: Payer())
         self._waiting = 0
 
     # -- sealed bodies ---------------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ class Ingest:
             if (denied := scope.path.tried(plan, message, link)) is not None:
                 raise _denied(f"record {index}", topic, denied)
 
-        await self._each(len(payloads), decide)
+        await self._each(sender, len(payloads), decide)
 
     async def _enter(self, sender: Sender, topic: str | None, payloads: Sequence[bytes]) -> tuple[RequestJournal, bool]:
         """Steps 1 to 5 for the records of a request, and whether topic keys have to be kept before they are written.
@@ -288,7 +291,7 @@ class Ingest:
                 raise _denied("a record", topic, denied)
             protected = protected or any(way.sealing is not None for way, _ in events)
 
-        await self._each(len(payloads), enter)
+        await self._each(sender, len(payloads), enter)
         return request, protected
 
     def _link(self, sender: Sender) -> tuple[Scope, Link]:
@@ -406,13 +409,15 @@ class Ingest:
             scope.path.deliver_later(messages[index], link)
 
         try:
-            await self._each(len(messages), deliver)
+            await self._each(sender, len(messages), deliver)
         except Problem as problem:
             # The sender has lost its access. Its records are in the journal, which is what was promised.
             log.warning("data was recorded and not all of it published", reason=str(problem))
 
-    async def _each(self, count: int, do: Callable[[int], None]) -> None:
-        await slices.each(self._host.realm.site, count, do)
+    async def _each(self, sender: Sender, count: int, do: Callable[[int], None]) -> None:
+        """Each source pays for itself, and who is not registered for their address."""
+        payer = self._payers[network(sender.address) if sender.source is None else f"{KIND}:{sender.source.id}"]
+        await slices.each(self._host.realm.site, count, do, payer)
 
 
 def _denied(what: str, topic: str, why: Deny) -> Problem:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.flow.assertions import Assertion, Violation
     from tidegate.flow.bundles import ThinnedGraph
     from tidegate.flow.graph import ConnectionGraph
+    from tidegate.flow.network import Network
     from tidegate.flow.reach import Reach
 
 _ROWS: Final = 500
@@ -55,9 +56,24 @@ def flow(
     paths: Annotated[
         bool, typer.Option("--paths", help="Follow paths through clients too: a client can pass on what it reads.")
     ] = False,
+    nodes: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--node",
+            help="The file of another node that is linked with this one. May be repeated.",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
     live: Annotated[
-        bool, typer.Option("--live", help="Use the clients connected to the running node, not those in the file.")
+        bool,
+        typer.Option(
+            "--live",
+            help="Use the clients connected to the running node, not those in the file, and what neighbours tell.",
+        ),
     ] = False,
     socket: Annotated[
         Path | None,
@@ -72,30 +88,44 @@ def flow(
 
     [dim]tidegate flow tidegate.yaml --from client:MD --to scope:internet --paths[/dim]
     """
+    from tidegate.flow.assertions import violations
+    from tidegate.flow.network import Member, Network, add_told
     from tidegate.flow.presence import Presence
-    from tidegate.flow.watch import connection_graph, violated
     from tidegate.net.control_socket import follow
+    from tidegate.policy.known_nodes import NodeState
 
     if socket is not None and not live:
         terminal.usage("--socket has no effect without --live; leave it out")
-    config = _config(file)
-    rules, asserted = config.built.rules, config.built.flows
-    presences: Iterable[Presence] = config.built.presences
+    configs = [_config(each) for each in (file, *(nodes or ()))]
+    config = configs[0]
+    presences = [each.built.presences for each in configs]
     if live:
         pieces = follow(socket or config.control_socket, "flow")
-        presences = [Presence(**presence) for piece in pieces for presence in piece]
-    graph = connection_graph(rules.space, rules.brokering, presences)
+        presences[0] = tuple([Presence(**presence) for piece in pieces for presence in piece])
+    rules = [each.built.rules for each in configs]
+    members = [
+        Member(name=each.node.name, space=rule.space, brokering=rule.brokering, presences=there)
+        for each, rule, there in zip(configs, rules, presences, strict=True)
+    ]
+    network = Network(members)
+    graph = network.graph()
+    if live and not nodes:
+        for told in follow(socket or config.control_socket, "flow_nodes"):
+            states = {node: NodeState.decode(bytes.fromhex(data)) for node, data in told["states"].items()}
+            add_told(graph, rules[0].space, told["own"], states)
     selection = _Selection(graph=graph, source=_entity(graph, source), target=_entity(graph, target), paths=paths)
-    violations = violated(rules.space, rules.brokering, presences, asserted)
+    asserted = [
+        each for member, one in zip(members, configs, strict=True) for each in network.asserted(member, one.built.flows)
+    ]
     # with --live, a client that is not connected has not failed to be reached
-    broken = {each.assertion: each for each in violations if not (live and each.absent)}
+    broken = {each.assertion: each for each in violations(asserted, graph) if not (live and each.absent)}
     match form:
         case Format.TABLE:
-            _print_tables(config, selection, asserted, broken)
+            _print_tables(network.title, selection, asserted, broken)
         case Format.JSON:
             terminal.print_json(_document(selection, asserted, broken))
         case Format.MERMAID | Format.DOT | Format.SVG:
-            sys.stdout.write(_drawn(form, config, selection))
+            sys.stdout.write(_drawn(form, network, selection))
             for violation in broken.values():  # a picture does not show it
                 terminal.error(str(violation))
         case _:
@@ -156,14 +186,14 @@ def _entity(graph: ConnectionGraph, written: str | None) -> str | None:
 
 
 def _print_tables(
-    config: Config, selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
+    title: str, selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> None:
     from tidegate.flow.groups import groups
 
     out, graph = terminal.out(), selection.graph
     kinds = ((graph.scopes, "scope"), (graph.devices, "client"), (graph.links, "link"))
     counts = ", ".join(terminal.counted(len(entities), kind) for entities, kind in kinds)
-    out.print(f"{config.node.name}: {counts}; by {selection.by}s", markup=False)
+    out.print(f"{title}: {counts}; by {selection.by}s", markup=False)
     out.print()
     _print_flows(selection)
     if assertions := list(asserted):
@@ -286,7 +316,7 @@ def _document(
     }
 
 
-def _drawn(form: Format, config: Config, selection: _Selection) -> str:
+def _drawn(form: Format, network: Network, selection: _Selection) -> str:
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
     from tidegate.flow.drawing.graph import dot, mermaid, svg
     from tidegate.flow.drawing.selection import selection as selected
@@ -295,7 +325,5 @@ def _drawn(form: Format, config: Config, selection: _Selection) -> str:
     graph, route = selected(selection.graph, source, target, paths=selection.paths)
     if source is not None and target is not None and route is None:
         terminal.note(f"Nothing flows from {source} to {target}.")
-    ancestors = config.built.rules.space.parents
-    parents = {f"scope:{child}": tuple(f"scope:{name}" for name in names) for child, names in ancestors.items()}
     draw = {Format.MERMAID: mermaid, Format.DOT: dot, Format.SVG: svg}[form]
-    return draw(config.node.name, graph, parents, route)
+    return draw(network.legend, graph, network.parents, route)

@@ -49,7 +49,7 @@ def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterabl
     graph = ConnectionGraph(
         map(_link, space.links),
         entities=(SCOPE + name for name in space.scopes),
-        allow=_several(brokering),
+        allow=any_of(brokering),
     )
     for each in space.remote:
         for directed in each.directions:
@@ -210,7 +210,7 @@ def _place(graph: ConnectionGraph, client: str, kind: Kind) -> None:
         graph.add(Link(source=scope, target=client, type=_OR.join(sorted(types))))
 
 
-def _several(brokering: Brokering) -> Allow:
+def any_of(brokering: Brokering) -> Allow:
     """What brokering allows, also for links with several types."""
 
     @cache

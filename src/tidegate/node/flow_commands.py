@@ -30,7 +30,7 @@ class FlowCommands:
         self._node = node
 
     def commands(self) -> dict[str, Command]:
-        return {"flow": self.presences, "flows": self.flows, "flow_drawing": self.drawing}
+        return {"flow": self.presences, "flows": self.flows, "flow_drawing": self.drawing, "flow_nodes": self.nodes}
 
     async def presences(self) -> AsyncIterator[list[dict[str, Any]]]:
         """Who is connected, and where, in pieces that hold nobody up."""
@@ -40,8 +40,14 @@ class FlowCommands:
             yield [
                 asdict(scope.presences.of(session.subject))
                 for scope, session in sessions[at : at + 100]
-                if session.connection is not None
+                if session.connection is not None and session.subject.kind != "link"  # it is one of the graph's
             ]
+
+    async def nodes(self) -> AsyncIterator[dict[str, Any]]:
+        """What the nodes of the groups that this one is in tell of themselves."""
+        neighbourhood = self._node.realm.node_links.neighbourhood
+        states = {node: state.encode().hex() for node, state in neighbourhood.states.items()}
+        yield {"own": self._node.site.origin.node, "states": states}
 
     async def flows(
         self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False

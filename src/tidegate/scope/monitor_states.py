@@ -15,6 +15,7 @@ import cbor2
 
 from tidegate.gate import ScopeExit
 from tidegate.monitor import Attachment, Each, Instance, ModeCounts, ModeRevision, State
+from tidegate.scope.idle_states import IdleStates, Where
 from tidegate.scope.remembered_contexts import RememberedContexts, Sources
 from tidegate.scope.timer_context import Cause
 from tidegate.session import Link, Session
@@ -28,11 +29,8 @@ READ: Final = (b"\x01", VERSION)  # the one before kept no types of links with t
 SEPARATOR: Final = "\n"  # no id has one
 SOON: Final = 0.02  # seconds until a state that no acknowledgement waits for is noted; its commit takes some more
 PIECE: Final = 500  # states looked at or written in one go: well below a millisecond
-IDLE: Final = 100_000  # states of clients that are gone; the oldest go first
 UNSETTLED: Final = object()  # modes in which nobody is calm: after a change of the rules
 BEHIND: Final = object()  # and while something waits that a link's monitors have not seen
-
-Where = tuple[str, str]  # a monitor, and whose state it is
 
 
 class Tally:
@@ -61,7 +59,7 @@ class States:
         self.instances: dict[Where, Instance] = {}
         self.tallies: dict[str, Tally] = {}
         self._tick = tick
-        self._idle: dict[Where, None] = {}  # of clients that are gone
+        self._idle = IdleStates()
         self._dirty: list[Instance] = []
         self._soon = 0.0  # when those are written down
         self._posts: dict[str, ModeCounts] = {}
@@ -202,9 +200,9 @@ class States:
             if instance.timer is None and instance.state == instance.attachment.monitor.start():
                 self._drop(where)
             else:
-                self._idle[where] = None
-        while len(self._idle) > IDLE:
-            self._drop(next(iter(self._idle)))
+                self._idle.add(where, instance.principal, instance.state)
+        for where in self._idle.excess():
+            self._drop(where)
 
     def listening(self, post: ModeCounts) -> list[Session]:
         """Those whose links are watched by it. After a change nobody knows before each has been looked at."""
@@ -231,7 +229,7 @@ class States:
                 key = f"scope:{self.scope.name}"
         where = (attachment.id, key)
         identity, whose = ("", "") if attachment.each is Each.SCOPE else (link.subject.identity, principal)
-        self._idle.pop(where, None)
+        self._idle.discard(where)
         found = self.instances.get(where)
         if found is not None and found.identity not in ("", identity):
             self._drop(where)  # it is of somebody who had this name before
@@ -315,7 +313,7 @@ class States:
             instance.stored = value is not None
 
     def _drop(self, where: Where) -> None:
-        self._idle.pop(where, None)
+        self._idle.discard(where)
         instance = self.instances.pop(where, None)
         if instance is None:
             return
@@ -351,7 +349,7 @@ class States:
             self.load(instance, None)
             self.instances[id, key] = instance
             if attachment.each is not Each.SCOPE and not joined:
-                self._idle[id, key] = None
+                self._idle.add((id, key), instance.principal, instance.state)
             self._arm(instance)
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -362,7 +360,7 @@ class States:
             if name is None or not instance.principal.startswith("user:") or instance.principal == f"user:{name}":
                 continue
             moved.append((instance, where in self._idle))
-            self._idle.pop(where, None)
+            self._idle.discard(where)
             del self.instances[where]
             if instance.stored:
                 self.site.store.keep(self.room, SEPARATOR.join(where), None)
@@ -376,7 +374,7 @@ class States:
             self._drop(where)  # it is of somebody who had this name before
             self.instances[where] = instance
             if idle:
-                self._idle[where] = None
+                self._idle.add(where, instance.principal, instance.state)
             self._keep(instance)
 
     # -- timers --------------------------------------------------------------------------------------------------

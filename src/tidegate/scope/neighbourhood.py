@@ -13,7 +13,7 @@ that opens must pass the topology test as well as the security test.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +61,12 @@ class Neighbourhood:
         """The groups that the scopes of this node are in."""
         self.changed()
         return groups(self._states, self.site.origin.node)
+
+    @property
+    def states(self) -> Mapping[str, NodeState]:
+        """What the nodes that are known say of themselves, by their ids."""
+        self.changed()
+        return self._states
 
     # -- told ------------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from tidegate.scope.preference_changes import ROOM as TOLD
 from tidegate.scope.preference_changes import OwnerSets
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
+from tidegate.scope.several_ways import Copies, link_path
 from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscriptions, WantedHere, WantedThere
 from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
@@ -145,7 +146,7 @@ class LinkEnd:
 
     @property
     def path(self) -> Path:
-        return self.scope.path
+        return link_path(self.scope, self.links.copies, self.session.ringed)
 
     @property
     def version(self) -> int:
@@ -186,7 +187,7 @@ class LinkEnd:
 
     def configure(self, link: NodeLink) -> None:
         """The link as the rules have it now."""
-        self.session.gathered()  # it was decided by the rules before
+        self.session.begin_anew()  # what was gathered was decided by the rules before
         if self.link.into is not None and self.link.into != link.into:
             self.plans.former = self.link.into
         if self.session.connection is not None and link.trusted is not self.link.trusted:
@@ -454,6 +455,7 @@ class NodeLinks:
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
         self.signatures = LinkSignatures(publishers.site, self)
+        self.copies = Copies()
         self.certificates = CertificateRequests(publishers.site, self)
         self.subscriptions = SpreadingSubscriptions(scopes, self)
         self.neighbourhood = Neighbourhood(publishers.site, self)
@@ -526,6 +528,8 @@ class NodeLinks:
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
             end.control.preferences.tell_again()
+        for scope in self._scopes.values():
+            scope.travelled()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""

@@ -8,25 +8,22 @@ the fast lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
+from tidegate.session.gathering import Gathering
 from tidegate.session.link import Link, NodeLinkEnd
 from tidegate.session.message import Delivery, Message
 from tidegate.session.runtime import Full, Site
-from tidegate.session.session import NEVER, NOT_CROSSING, Session
+from tidegate.session.session import NEVER, Session
 from tidegate.wire.envelope import MAX_BUNDLE
 
 if TYPE_CHECKING:
     from tidegate.session.host import Route
 
-GATHERED: Final = 256 * 1024  # bytes: when so much has been read meanwhile, what was gathered leaves
-PACE: Final = 0.001  # seconds from one writing to the next while there is much: so long a message waits at most
-BUSY: Final = 8  # messages that are much
-LATELY: Final = 0.005  # seconds in which they leave; see `docs/design/hot-path.md`
 LONGEST_BUNDLED: Final = 16 * 1024  # bytes of a payload; a longer one leaves by itself
 ROOM_FOR_BUNDLES: Final = 256 * 1024  # bytes: whoever takes no packet of that size is sent none
 
@@ -47,9 +44,9 @@ class Exporter(Protocol):
         """The frame of some of them."""
         ...
 
-    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
-        """The frame of messages that came from another node, as `reencoding.relay` has them; empty if they cannot go on
-        as they came. ValueError as `head`."""
+    def relayed(self, message: Message) -> bytes:
+        """What messages begin with that came from another node as this one did, up to the dynamic part of their
+        envelope; empty if they cannot go on as they came. ValueError as `head`."""
         ...
 
 
@@ -57,18 +54,10 @@ class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
     __slots__ = (
-        "_appended_to",
-        "_begins",
-        "_bundles",
-        "_listed",
-        "_opened_at",
-        "_put_at",
-        "_recent",
-        "_waiting",
-        "bundling",
         "deferring",
         "displaced",
         "exporter",
+        "gathering",
         "refusing",
         "ringed",
     )
@@ -82,17 +71,7 @@ class LinkSession(Session):
         self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
         self.ringed = False  # what goes over it may get where what goes over another link gets
-        self.bundling = False  # the other node takes several messages in one envelope
-        self._bundles: dict[tuple[bytes, Route], list[bytes]] = {}
-        """QoS 0 messages of this turn, by what they agree in: the payload of each;"""
-        self._begins: list[bytes] = []  # and how they begin
-        self._appended_to: list[tuple[dict[Route, list[bytes]], Route]] = []
-        """Where their sources have them, who append to them without asking (`Session.crossing`)."""
-        self._opened_at = 0  # so many bytes had been read when the first of them came
-        self._listed = False  # the site asks at each flush
-        self._put_at = float("-inf")  # when some left last,
-        self._recent = 0.0  # and how many did lately, those of long ago counting less
-        self._waiting = False  # some wait for a moment
+        self.gathering = Gathering(site, self.gathered)
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
 
@@ -155,72 +134,18 @@ class LinkSession(Session):
         if self.shut:
             self.site.counters.dropped += self.connection is not None
             return
-        key = source.context, route
         try:
-            self._bundles[key].append(payload)
-        except KeyError:
-            self._open_bundle(key, name, payload, source)
+            self.gathering.add(route, payload, source, lambda: self.exporter.head(name, source))
+        except ValueError:  # too much stands beside it
+            self.site.counters.dropped += 1
         if not self.bundling:
             self.gathered()
 
-    def _open_bundle(self, key: tuple[bytes, Route], name: bytes, payload: bytes, source: Session) -> None:
-        site, route = self.site, key[1]
-        try:
-            head = self.exporter.head(name, source)
-        except ValueError:  # too much stands beside it
-            site.counters.dropped += 1
-            return
-        if not self._bundles:
-            self._opened_at = site.counters.bytes_received
-            if not self._listed:
-                self._listed = True
-                site.gathered.append(self._flushed)
-        self._begins.append(head)
-        bundle = self._bundles[key] = [payload]
-        if self.bundling and len(route.cross) == len(route.cross[0][1]) == 1:  # it goes nowhere else
-            if source.crossing is NOT_CROSSING:
-                source.crossing = {}
-            source.crossing[route] = bundle
-            self._appended_to.append((source.crossing, route))
-
-    def _flushed(self) -> bool:
-        """What was gathered leaves; or a moment later, if many have left lately: to write to the other node, and to
-        be read there, costs as much as dozens of messages. Whether something stays."""
-        site = self.site
-        if self._bundles and site.counters.bytes_received - self._opened_at < GATHERED:
-            if self._recent >= BUSY and site.now < self._put_at + PACE and not self._waiting:
-                self._waiting = True
-                site.unfinished.append(self._moment_later)
-            if self._waiting:
-                return True
-        self.gathered()
-        self._listed = False
-        return False
-
-    def _moment_later(self) -> bool:
-        self._waiting = False
-        self.gathered()
-        return False
-
-    def _closed_bundles(self) -> Iterable[tuple[bytes, list[bytes]]]:
-        """All that were open: what each begins with, and its payloads."""
-        bundles, self._bundles = self._bundles, {}
-        heads, self._begins = self._begins, []
-        for crossing, route in self._appended_to:
-            crossing.pop(route, None)
-        self._appended_to.clear()
-        return zip(heads, bundles.values(), strict=True)
-
     def gathered(self) -> None:
-        if not self._bundles:
+        if not self.gathering:
             return
-        now = self.site.now
-        self._recent *= max(0.0, 1 - (now - self._put_at) / LATELY)
-        self._put_at = now
-        for head, payloads in self._closed_bundles():
+        for head, payloads in self.gathering.taken():
             count = len(payloads)
-            if self.bundling:
-                self._recent += count
             if count == 1:  # hot: of many publishers
                 self._put(head, payloads)
                 continue
@@ -231,6 +156,21 @@ class LinkSession(Session):
             for first in range(0, count, most):
                 self._put(head, payloads[first : first + most])
 
+    def begin_anew(self) -> None:
+        """What was gathered leaves, and what follows may begin otherwise."""
+        self.gathered()
+        self.gathering.forget()
+
+    @property
+    def bundling(self) -> bool:
+        """The other node takes several messages in one envelope."""
+        return self.gathering.patient
+
+    @bundling.setter
+    def bundling(self, takes: bool) -> None:
+        self.begin_anew()
+        self.gathering.patient = takes
+
     def _put(self, head: bytes, payloads: list[bytes]) -> None:
         frame, count = self.exporter.frame(head, payloads), len(payloads)
         if self.shut or (self.maximum and len(frame) > self.maximum):
@@ -239,15 +179,12 @@ class LinkSession(Session):
             self.site.counters.frames_sent += count - 1
             super()._append(frame)
 
-    def relayed(self, name: bytes, message: Message, body: bytes, count: int) -> bytes:
-        """The frame in which messages from another node go on as they came; empty if they do not."""
-        if count > 1 and not self.bundling:
-            return b""
+    def relayed(self, message: Message) -> bytes:
+        """What messages from another node begin with that go on as they came; empty if they do not."""
         try:
-            frame = self.exporter.relayed(name, message, body)
+            return self.exporter.relayed(message)
         except ValueError:  # too much stands beside it
             return b""
-        return b"" if self.maximum and len(frame) > self.maximum else frame
 
     def relay(self, frame: bytes, count: int) -> None:
         """Sends it. Nothing that was gathered is of the same publisher."""
@@ -258,7 +195,7 @@ class LinkSession(Session):
         super()._append(frame)
 
     def _append(self, frame: bytes) -> None:
-        if self._bundles:
+        if self.gathering:
             self.gathered()  # it does not overtake what came before it
         super()._append(frame)
 
@@ -267,14 +204,14 @@ class LinkSession(Session):
         super().pause()
 
     def detach(self) -> None:
-        self._closed_bundles()
+        self.gathering.forget()
         super().detach()
 
     def _set_direct(self) -> None:
         self.direct = not self.shut and not self._again and self.deferred is None
 
     def _send_directly(self, delivery: Delivery, shown: Message) -> None:
-        if self._bundles:
+        if self.gathering:
             self.gathered()
         try:
             super()._send_directly(delivery, shown)

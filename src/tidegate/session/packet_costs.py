@@ -101,6 +101,11 @@ class Payer:
         self.credit = self._given = 0 if heavy else CREDIT
         return heavy
 
+    def owe(self, until: float, now: float) -> None:
+        """It pays for what another one has left unpaid."""
+        if until > now:
+            self.until = min(max(self.until, now) + until - now, now + MEMORY)
+
 
 class TurnOrder:
     """Work that waits for a turn; its payers have equal shares."""

@@ -320,10 +320,11 @@ class Publishing:
         self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=wait, explanation=explanation)
 
     def pinged(self) -> None:
-        """PINGREQ: the answer comes behind everything that was sent before, and what is still to be decided."""
-        if self.session.postponed:
-            self.session.pump()
-        self.session.send(b"\xd0\x00")
+        """PINGREQ: the answer comes behind everything that was sent before, and a piece of what is to be decided."""
+        session = self.session
+        if session.postponed or session.queued:
+            session.pump()
+        session.send(b"\xd0\x00")
 
     def release(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is published, once."""

@@ -90,6 +90,7 @@ class Reader:
         "publishing",
         "quick",
         "site",
+        "source",
         "unread",
         "v5",
         "waiting",
@@ -118,6 +119,7 @@ class Reader:
         self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
         self.ahead: Callable[[bytes, int], tuple[int, int]] | None = None  # of a link: see `link_publishing`
         self.payer = Payer()  # before login, that of its address
+        self.source: Payer | None = None  # that of its address, after login
         self.head = 0  # bytes of an HTTP request that is not complete, which the shell keeps
         self.held = 0  # bytes of both that count as those of a client that has not logged in
         self.waiting = False  # for a turn that has room for it
@@ -127,7 +129,7 @@ class Reader:
     def begin(self, session: Session, lane: Lane) -> None:
         """The connection is open."""
         self.lane = lane
-        self.payer = Payer()
+        self.source, self.payer = self.payer, Payer()
         self.quick = {
             0x40: session.acknowledged,
             0x50: session.received,
@@ -144,6 +146,9 @@ class Reader:
         self.head = 0
         self.work = None
         self._count_held()
+        if self.source is not None:  # whoever leaves and comes back at once has not paid by that
+            self.payer.settle(self.site.now, self.site.heavy_after)
+            self.source.owe(self.payer.until, self.site.now)
 
     def resume(self) -> None:
         """Reads what came while nothing was to be read."""
@@ -163,8 +168,7 @@ class Reader:
         # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
         # as in `_read`, without its loop; what does not fit is read there.
         if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
-            length = data[1]
-            start = 2
+            length, start = data[1], 2
             if length > 127:
                 high = data[2]
                 length = length + ((high - 1) << 7) if 0 < high < 128 else 0
@@ -271,8 +275,7 @@ class Reader:
         connection = self.connection
         publishing = self.publishing
         plans, crossing = self.lane.plans, connection.session.crossing
-        quick = self.quick
-        v5, limit = self.v5, self.max_packet
+        quick, v5, limit = self.quick, self.v5, self.max_packet
         end = len(data)
         # see `packet_costs`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
         room = share = site.room
@@ -326,8 +329,10 @@ class Reader:
                                         site.dirty.append(target)
                                     out.append(packet)
                             if route.cross:
-                                if (payloads := crossing.get(route)) is not None:
-                                    payloads.append(data[after + v5 : stop])
+                                if (stream := crossing.get(route)) is not None:
+                                    if not stream:
+                                        stream.gathering.begins(stream)
+                                    stream.append(data[after + v5 : stop])
                                 else:
                                     cross(connection, route, data[start:after], data[after + v5 : stop])
                                     crossing = connection.session.crossing

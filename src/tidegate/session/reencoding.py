@@ -19,6 +19,11 @@ def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> 
     """A QoS 0 publish with other properties: 3.1.1 has none, 5.0 may be told something, and what goes over a link to
     another node has an envelope. `name`: its topic as it stands in a packet.
     """
+    if (stream := connection.session.crossing.get(route)) is not None:
+        if not stream:
+            stream.gathering.begins(stream)
+        stream.append(payload)
+        return
     dirty = connection.site.dirty
     for block, targets in route.cross:
         if block is None:
@@ -63,7 +68,11 @@ def pass_on(connection: Connection, route: Route, name: bytes, data: bytes, at: 
     for block, targets in ((b"\0", route.fast), *route.cross) if route.fast else route.cross:
         if block == LINKS:
             continue
-        frames = joined(name if block is None else name + block, data, at, lengths)
+        before = name if block is None else name + block
+        if count == 1:
+            frames = b"0%b%b%b" % (encode_varint(len(before) + lengths[0]), before, data[at : at + lengths[0]])
+        else:
+            frames = joined(before, data, at, lengths)
         for target in targets:
             out = target.out
             if not out:
@@ -75,17 +84,29 @@ def pass_on(connection: Connection, route: Route, name: bytes, data: bytes, at: 
             site.counters.frames_sent += count - 1
 
 
-def relay(connection: Connection, route: Route, name: bytes, message: Message, body: bytes, count: int) -> bool:
+Onward = tuple[LinkSession, object, bytes]
+"""A link, what put its messages into their form then, and what messages that are relayed begin with."""
+
+
+def onward(route: Route, message: Message) -> tuple[Onward, ...]:
+    """For messages that came over a link as this one did, and go on over others."""
+    return tuple(
+        (link, link.exporter, link.relayed(message)) for link in route.cross[-1][1] if isinstance(link, LinkSession)
+    )
+
+
+def relay(links: Sequence[Onward], body: bytes, count: int) -> bool:
     """Messages that came over a link go on to other nodes as they came, with this node's word on them in place of the
-    last one's; whether all of those take that. `message` is one of them without its payload, and `body` what follows
-    the static part of their envelope."""
-    frames: list[tuple[LinkSession, bytes]] = []
-    for link in route.cross[-1][1]:
-        assert isinstance(link, LinkSession)
-        frame = link.relayed(name, message, body, count)
-        if not frame:
+    last one's; whether all of those take that. `body`: what follows the static part of their envelope."""
+    # hot: one join per link
+    frames: list[bytes] = []
+    for link, exporter, head in links:
+        if not head or link.exporter is not exporter or (count > 1 and not link.gathering.patient):
             return False
-        frames.append((link, frame))
-    for link, frame in frames:
+        frame = b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
+        if link.maximum and len(frame) > link.maximum:
+            return False
+        frames.append(frame)
+    for (link, _, _), frame in zip(links, frames, strict=True):
         link.relay(frame, count)
     return True

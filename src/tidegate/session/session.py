@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 NEVER = 0xFFFFFFFF
-NOT_CROSSING: dict[Any, list[bytes]] = {}
+NOT_CROSSING: dict[Any, Any] = {}
 PUBREL = b"\x62\x02"
 
 
@@ -139,7 +139,7 @@ class Session(DeliveryQueue):
         self.inward = Link(subject, True, types.inward, demand, entrance)
         self.outward = Link(subject, False, types.outward, demand)
         self.context = context
-        self.crossing = NOT_CROSSING  # by route: payloads of it that are gathered for a link, and leave together
+        self.crossing = NOT_CROSSING  # by route: its stream to another node (`gathering`)
 
     @property
     def plain(self) -> bool:
