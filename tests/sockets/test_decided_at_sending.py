@@ -124,7 +124,10 @@ async def test_the_will_of_somebody_removed_is_dropped(tmp_path: Path) -> None:
         await node.reload(setting(directory={"users": WITHOUT_MARY}))
         await dismissed(there, 0x87)
         timers = node.node.site.timers
-        assert timers.due(node.node.site.now + 900) is None  # nothing will fire, unless the session's own end
+        fire = set()
+        while (timer := timers.due(node.node.site.now + 900)) is not None:
+            fire.add(timer.callback.__qualname__)
+        assert fire <= {"NumberHistory._take"}  # nothing else, unless the session's own end
         assert await inbox(alice) == []
 
 

@@ -46,6 +46,10 @@ class ReaderClass(BaseModel):
     anonymous: bool = Field(description="Whether somebody without a name is one of them.")
     users: list[str] | None = Field(description="The first 1,000; null where names are not told.")
     clients: list[str] | None = Field(description="Clients that are of no user.")
+    others: list[str] = Field(
+        description="People of other domains and identity providers, such as `role:coach@remotegym` (`anybody@…`: of "
+        "whom nothing is said), and links to other nodes, where those decide who reads."
+    )
 
 
 class Readers(BaseModel):
@@ -99,6 +103,7 @@ class NewReader(BaseModel):
 
     user: str | None
     client: str | None
+    other: str | None = Field(None, description="People of another domain, such as `role:coach@remotegym`, or a link.")
     anonymous: bool = Field(description="Whoever has no name.")
     could: str = Field(description="Before: `no`, `if` or `yes`.")
     can: str
@@ -147,7 +152,7 @@ async def readers(
         str | None, Query(min_length=1, max_length=LONG, description="As published by this device or source of yours.")
     ] = None,
 ) -> Response:
-    """Everybody of the directory, by what the rules in force say. Brokering, links and demands can only take away."""
+    """Everybody of the directory, and people of other domains, by what the rules in force say."""
     command = ListReaders(topic=topic, client=client, device=device, **_own(request))
     return answer(await channel(request).ask(command, patience=LOOKING))
 

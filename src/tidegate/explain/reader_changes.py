@@ -59,7 +59,7 @@ _SILENT: Final = frozenset(
 _NAMED: Final = {"policies": "policy", "preferences": "preference", "views": "view"}
 _PEOPLE: Final = {"users": "user", "clients": "client", "roles": "role", "groups": "group"}
 Reader = tuple[str, str | None]
-"""`user` or `client`, and the name; None: whoever has none."""
+"""`user`, `client` or `other`, and the name; None: whoever has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,23 +191,15 @@ class ReaderChanges:
     def _readable(
         self, moment: Moment, owner: Subject, topic: str, users: frozenset[str] | None
     ) -> dict[Reader, Readable]:
-        built = moment.config.built
-        anonymous = any(each.anonymous for each in moment.config.listeners)
-        readers = Readers(
-            built.rules,
-            built.directory,
-            owner,
-            topic,
-            moment.at,
-            identities={**self._identities, owner.user or "": owner.identity},
-            anonymous=anonymous,
-        )
+        identities = {**self._identities, owner.user or "": owner.identity}
+        readers = Readers.of_config(moment.config, owner, topic, moment.at, identities=identities)
         if users is not None:
-            return {("user", user): readers.of(user) for user in users if user in built.directory.users}
+            return {("user", user): readers.of(user) for user in users if user in moment.config.built.directory.users}
         found: dict[Reader, Readable] = {}
         for each in readers.classes():
             found |= dict.fromkeys((("user", user) for user in each.users), each.readable)
             found |= dict.fromkeys((("client", client) for client in each.clients), each.readable)
+            found |= dict.fromkeys((("other", other) for other in each.others), each.readable)
         return found
 
 

@@ -4,82 +4,53 @@ Users that the rules for this topic cannot tell apart are one class, and each cl
 before somebody connects or publishes (the connection, the payload, the clock) stays open, so the answer is yes, no, or
 *if*, with the condition that is left.
 
-- Asked are steps 8 and 9 of the path: policies, the rules of the publisher, the owner's preferences, views. Brokering,
-  links and demands for a level decide besides: they can only take away.
-- A user may connect with any client identifier. The rules may say something of some of them: those are asked, too.
-
-It decides nothing by itself: policies, rules, preferences and views are asked as the gate asks them.
+- Asked are steps 6 to 9 of the path, wherever the message comes over links (`ways`): brokering, levels where they are
+  implied, policies, the rules of the publisher, the owner's preferences, views. What a message or a subscription
+  demands for itself, and monitors of clients, decide besides: they can only take away.
+- A user may connect with any client identifier, and to any scope that has a listener. What the rules say of some of
+  them makes a condition.
+- People of other domains and of identity providers are asked by role and group, and by the names that rules say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from tidegate import topics
+from tidegate.config import ClientCert, Config, Listener
+from tidegate.explain.readable import ASKED, Can, Readable, both
+from tidegate.explain.step_answers import OPEN, StepAnswers
+from tidegate.explain.ways import Way, best, by_brokering, leaving, ways
 from tidegate.gate import RuleSet
-from tidegate.gate.attributes import CONNECTION, Attributes
-from tidegate.gate.verdict import Known
-from tidegate.policy import (
-    DEFAULT,
-    Action,
-    Combining,
-    Directory,
-    Effect,
-    Policy,
-    Refuse,
-    Undecided,
-    facets,
-    paths_below,
-)
-from tidegate.policy.outcome import Outcome
-from tidegate.policy.preferences import Applicable
-from tidegate.policy.publisher_rules import ActiveRule, decide_rules
+from tidegate.gate.attributes import CONNECTION
+from tidegate.policy import Action, Directory, facets, paths_below
+from tidegate.policy.publisher_rules import ActiveRule
 from tidegate.policy.selector import Term, Terms, terms_of
 from tidegate.policy.subject import attributes_of
 from tidegate.predicate import UNKNOWN, Predicate
 from tidegate.predicate.written import constant
-from tidegate.session import Context, Subject
+from tidegate.session import Subject
+
+__all__ = ["Can", "Readable", "ReaderClass", "Readers"]
 
 CLIENT: Final = "s.client"
-OPEN: Final = ("client", *CONNECTION)
-"""Attributes of `s` that are not known before somebody connects."""
+CAPABILITY: Final = Readable(can=Can.IF, rules=("capabilities",), when="capability(read)")
+"""A capability is needed; what those that people have allow, only they show."""
 _ABSENT: Final = object()
-
-
-class Can(StrEnum):
-    """Whether somebody can read."""
-
-    YES = "yes"
-    NO = "no"
-    IF = "if"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readable:
-    """Whether somebody can read, and by which rules. `when`: what is left to be true; `parts`: if it is not all."""
-
-    can: Can
-    rules: tuple[str, ...] = ()
-    when: str | None = None
-    parts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderClass:
-    """Those who can read alike. `users`: None stands for whoever has no name; `clients`: those that are of no user."""
+    """Those who can read alike. `users`: None stands for whoever has no name; `clients`: those that are of no user;
+    `others`: people of other domains, such as `role:coach@remotegym`, and links to other nodes."""
 
     readable: Readable
     users: tuple[str | None, ...] = ()
     clients: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Clock:
-    wall: float
-    steady: float = 0.0
+    others: tuple[str, ...] = ()
 
 
 class Readers:
@@ -96,50 +67,188 @@ class Readers:
         publisher_rules: Sequence[ActiveRule] = (),
         identities: Mapping[str, str] | None = None,
         anonymous: bool = False,
+        fronts: Sequence[str] = (),
+        levels: int = 2,
+        capability: bool = False,
     ) -> None:
-        """`owner`: as it publishes; `publisher_rules`: those of its own that are in force; `identities`: ids of users;
-        `anonymous`: whether somebody without a name is let in."""
+        """`owner`: as it publishes, and to which scope; `publisher_rules`: those of its own that are in force;
+        `identities`: ids of users; `anonymous`: whether somebody without a name is let in; `fronts`: the scopes that
+        clients connect to; `levels`: how many levels their connections may have; `capability`: whether each of them
+        needs one."""
         self._rules = rules
         self._directory = directory
-        self._topic = topic
-        self._identities = identities or {}
         self._anonymous = anonymous
-        self._owner = owner
-        self._attributes = Attributes(rules, _Clock(now))
-        context = Context(subject=owner)
-        self._known = Known(topic=topic, context=context, link="in", now=now)
-        published = {**self._attributes.publication(self._known), **dict.fromkeys((*OPEN, "floor"), UNKNOWN)}
-        self._env = {
-            "o": {**self._attributes.coming(self._known), "retain": UNKNOWN, "qos": UNKNOWN},
-            "e": self._attributes.around(owner, away=True),
-            "p": published,
-        }
-        self._policies = [] if rules.policies is None else rules.policies.concerning(Action.READ, topic)
-        self._templates = [each for each in self._policies if each.topic.fixed is None]
-        self._speaking = [each for each in publisher_rules if topics.matches(each.topic, topic)]
-        self._preferences = rules.preferences.receiving(owner.user, owner.domain, topic, owner.identity, now)
-        self._conditions = [*self._all_conditions()]
-        self._constants = _constants(self._conditions)
-        self._spoken = self._all_terms()
-        self._names = {term.name for term in self._spoken if term.sort == "client"} | self._placeholders()
-        self._told_apart: dict[Hashable, Readable] = {}
-        self.asked = 0
+        self._fronts = tuple(dict.fromkeys(fronts)) or (owner.scope,)
+        self._asking = StepAnswers(rules, owner, topic, now, publisher_rules)
+        self._ways = ways(self._asking, owner, topic)
+        level = Readable(can=Can.IF, rules=("levels",), when="s.level == p.level")
+        needed = [level] if rules.levels.implied and levels > 1 else []
+        needed += [CAPABILITY] if capability else []
+        self._places: dict[tuple[str, str], list[_Place]] = {}
+        for front in self._fronts:
+            for way in self._ways:
+                place = _Place(self._asking, directory, identities or {}, front, way, needed)
+                self._places.setdefault((front, way.scope), []).append(place)
+        self._combined: dict[tuple[Readable, ...], Readable] = {}
+
+    @classmethod
+    def of_config(cls, config: Config, owner: Subject, topic: str, now: float, **more: Any) -> Readers:
+        """By a configuration, whose listeners say who comes where, and how."""
+        listeners, first = config.listeners, next(iter(config.scopes))
+        levels = {level for each in listeners for level in _levels(each)}
+        return cls(
+            config.built.rules,
+            config.built.directory,
+            owner,
+            topic,
+            now,
+            anonymous=any(each.anonymous for each in listeners),
+            fronts=[each.scope or first for each in listeners],
+            levels=len(levels) if config.levels is None or not config.levels.define else 2,
+            capability=config.capabilities is not None and config.capabilities.required,
+            **more,
+        )
+
+    @property
+    def asked(self) -> int:
         """How many were asked; the others are of the same class as one of these."""
+        return sum(place.asked for places in self._places.values() for place in places)
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def classes(self) -> list[ReaderClass]:
+        """All users of the directory by what becomes of them, in the order of the directory; then others."""
+        found: dict[Readable, tuple[list[str | None], list[str], list[str]]] = {}
+
+        def of(readable: Readable) -> tuple[list[str | None], list[str], list[str]]:
+            return found.setdefault(readable, ([], [], []))
+
+        for user in (*self._directory.users, *((None,) if self._anonymous else ())):
+            of(self.of(user))[0].append(user)
+        for name, entry in self._directory.clients.items():
+            if entry.user is None:
+                of(self._everywhere(entry.roles, entry.scopes, partial(_Place.client, name=name)))[1].append(name)
+        for name, subject in self._strangers():
+            of(self._everywhere(subject.roles, (), partial(_Place.stranger, subject=subject)))[2].append(name)
+        for name, readable in leaving(self._asking, self._ways):
+            of(readable)[2].append(f"link:{name}")
+        return [
+            ReaderClass(readable=readable, users=tuple(users), clients=tuple(clients), others=tuple(others))
+            for readable, (users, clients, others) in found.items()
+        ]
+
+    def of(self, user: str | None) -> Readable:
+        """Whether one user can read, whichever client they use, and wherever they connect."""
+        entry = None if user is None else self._directory.users.get(user)
+        return self._everywhere(() if entry is None else entry.roles, (), lambda place: place.of(user))
+
+    def _everywhere(self, roles: Sequence[str], scopes: Sequence[str], ask: Callable[[_Place], Readable]) -> Readable:
+        """At every scope that somebody may connect to; `scopes`: only these; none: all."""
+        answers: dict[str, Readable] = {}
+        for front in self._fronts:
+            if scopes and front not in scopes:
+                continue
+            place = self._rules.space.place(front, roles)
+            if isinstance(place, str):
+                answers[front] = Readable(can=Can.NO, rules=("brokering",))
+                continue
+            there = self._places.get((front, place.receiving), ())
+            said = tuple(map(ask, there))
+            answers[front] = said[0] if len(said) == 1 else self._best(said)
+        if len(answers) == 1:
+            return next(iter(answers.values()))
+        return _wherever(answers)
+
+    def _best(self, answers: tuple[Readable, ...]) -> Readable:
+        if not answers:
+            return Readable(can=Can.NO, rules=("links",))
+        known = self._combined.get(answers)
+        if known is None:
+            known = self._combined[answers] = best(list(answers))
+        return known
+
+    def _strangers(self) -> Iterator[tuple[str, Subject]]:
+        """People of other domains: somebody of whom nothing is said, each role and group, and whom rules name."""
+        rules, owner = self._rules, self._asking.owner
+        spoken = {term for places in self._places.values() for place in places for term in place.spoken}
+        domains = dict.fromkeys(sorted({*rules.domains, *(term.domain for term in spoken)} - {"", rules.domain}))
+        for domain in domains:
+            anybody = Subject(
+                kind="client",
+                client="",
+                user="",
+                scope=owner.scope,
+                node=owner.node,
+                domain=domain,
+                impostor=True,
+            )
+            yield f"anybody@{domain}", anybody
+            known = rules.domains.get(domain)
+            named = {term for term in spoken if term.domain == domain}
+            if known is not None:
+                named |= {Term("role", name, domain) for name in known.roles}
+                named |= {Term("group", name, domain) for name in known.groups}
+                named |= {Term("user", name, domain) for name in known.users}
+            for term in sorted(named):
+                match term.sort:
+                    case "role":
+                        yield f"role:{term.name}@{domain}", replace(anybody, roles=(term.name,))
+                    case "group":
+                        yield f"group:{term.name}@{domain}", replace(anybody, groups=(term.name,))
+                    case "user":
+                        yield f"user:{term.name}@{domain}", replace(anybody, user=term.name)
+
+
+class _Place:
+    """One way of the message to one scope, and who can read it there."""
+
+    def __init__(
+        self,
+        asking: StepAnswers,
+        directory: Directory,
+        identities: Mapping[str, str],
+        front: str,
+        way: Way,
+        needed: Sequence[Readable],
+    ) -> None:
+        rules = asking.rules
+        self._asking = asking
+        self._rules = rules
+        self._directory = directory
+        self._identities = identities
+        self._front = front
+        self._way = way
+        self._before = [way.readable, *needed]
+        self._owner = asking.owner
+        self._topic = way.topic
+        self._policies = [] if rules.policies is None else rules.policies.concerning(Action.READ, way.topic)
+        self._templates = [each for each in self._policies if each.topic.fixed is None]
+        self._preferences = asking.receiving()
+        self._constants = _constants(self._all_conditions())
+        self.spoken = self._all_terms()
+        self._names = {term.name for term in self.spoken if term.sort == "client"} | self._placeholders()
+        self._told_apart: dict[Hashable, Readable] = {}
+        self._types: dict[Hashable, Readable] = {}
+        self._clients_by_user: dict[str, list[str]] = {}
+        for name, entry in directory.clients.items():
+            if entry.user is not None and (entry.roles or entry.groups or entry.attributes or entry.scopes):
+                self._clients_by_user.setdefault(entry.user, []).append(name)
+        self.asked = 0
 
     # -- what the rules can tell users apart by ------------------------------------------------------------------------
 
     def _all_conditions(self) -> Iterator[Predicate]:
         conditions = [each.when for each in self._policies]
         conditions += [each.when for each in self._preferences.preferences]
-        conditions += [each.when for each in self._speaking]
+        conditions += [each.when for each in self._asking.speaking]
         yield from (each for each in conditions if each is not None)
 
     def _all_terms(self) -> Terms:
         domain, views = self._rules.domain, self._rules.views.rows
         terms = [policy.subject.within(domain).terms for policy in self._policies]
-        terms += [rule.terms for rule in self._speaking]
+        terms += [rule.terms for rule in self._asking.speaking]
         terms += [row.subject.within(domain).terms for row in views if topics.matches(row.topic, self._topic)]
-        return frozenset[Term]().union(*terms)
+        return frozenset[Term]().union(*terms, self._rules.brokering.terms)
 
     def _placeholders(self) -> set[str]:
         """Client identifiers with which a policy with a placeholder would speak of this topic."""
@@ -153,28 +262,15 @@ class Readers:
         return names - {""}
 
     def _class(self, subject: Subject, s: Mapping[str, Any]) -> Hashable:
-        terms = terms_of(subject, self._rules.domain, self._rules.domains) & self._spoken
+        terms = terms_of(subject, self._rules.domain, self._rules.domains) & self.spoken
         fits = tuple(policy.topic.matches(s, self._topic) for policy in self._templates)
         read = tuple(_facet(s, path, values) for path, values in self._constants)
         return terms, fits, self._preferences.is_own(subject), read
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def classes(self) -> list[ReaderClass]:
-        """All users of the directory by what becomes of them, in the order of the directory."""
-        found: dict[Readable, tuple[list[str | None], list[str]]] = {}
-        for user in (*self._directory.users, *((None,) if self._anonymous else ())):
-            found.setdefault(self.of(user), ([], []))[0].append(user)
-        for name, entry in self._directory.clients.items():
-            if entry.user is None:
-                found.setdefault(self._one(None, name, itself=True), ([], []))[1].append(name)
-        return [
-            ReaderClass(readable=readable, users=tuple(users), clients=tuple(clients))
-            for readable, (users, clients) in found.items()
-        ]
-
     def of(self, user: str | None) -> Readable:
-        """Whether one user can read, whichever client they use."""
+        """Whether one user can read here, whichever client they use."""
         usual = self._one(user, None)
         special = {client: self._one(user, client) for client in self._clients(user)}
         return _whichever(usual, {client: each for client, each in special.items() if each != usual})
@@ -183,27 +279,29 @@ class Readers:
         """The client identifiers with which a user may be somebody else to the rules."""
         yield from sorted(self._names)
         if user is not None:
-            for name in self._own_clients.get(user, ()):
+            for name in self._clients_by_user.get(user, ()):
                 if name not in self._names:
                     yield name
 
-    @property
-    def _own_clients(self) -> dict[str, list[str]]:
-        if not hasattr(self, "_clients_by_user"):
-            self._clients_by_user: dict[str, list[str]] = {}
-            for name, entry in self._directory.clients.items():
-                if entry.user is not None and (entry.roles or entry.groups or entry.attributes):
-                    self._clients_by_user.setdefault(entry.user, []).append(name)
-        return self._clients_by_user
+    def client(self, name: str) -> Readable:
+        """A client of the directory that has proven who it is."""
+        return self._one(None, name, itself=True)
+
+    def stranger(self, subject: Subject) -> Readable:
+        """Somebody of another domain."""
+        s = self._seen(subject, None)
+        return self._told(self._class(subject, s), subject, s, None)
 
     def _one(self, user: str | None, client: str | None, *, itself: bool = False) -> Readable:
         """Somebody with one client; `itself`: a client of the directory that has proven who it is."""
         known = self._directory.known(user=user, client=client, as_client=itself)
+        if known.scopes and self._front not in known.scopes:
+            return Readable(can=Can.NO, rules=("scopes",))
         subject = Subject(
             kind="client",
             client=client or "",
             user=known.user,
-            scope=self._owner.scope,
+            scope=self._way.scope,
             node=self._owner.node,
             domain=self._rules.domain,
             roles=known.roles,
@@ -212,88 +310,75 @@ class Readers:
             impostor=known.impostor or client is None,  # nothing is said of a client that is not known yet
             identity=self._identities.get(known.user or "", ""),
         )
-        s = self._seen(subject, client, self._rules.domain)
-        key = self._class(subject, s)
+        s = self._seen(subject, client)
+        return self._told(self._class(subject, s), subject, s, client)
+
+    def _told(self, key: Hashable, subject: Subject, s: dict[str, Any], client: str | None) -> Readable:
         answer = self._told_apart.get(key)
         if answer is None:
             self.asked += 1
             answer = self._told_apart[key] = self._ask(subject, s, client)
         return answer
 
-    def _seen(self, subject: Subject, client: str | None, domain: str) -> dict[str, Any]:
+    def _seen(self, subject: Subject, client: str | None) -> dict[str, Any]:
         unknown = CONNECTION if client is not None else OPEN
-        return {**attributes_of(subject, domain, self._rules.domains), **dict.fromkeys(unknown, UNKNOWN)}
+        return {
+            **attributes_of(subject, self._rules.domain, self._rules.domains),
+            **dict.fromkeys(unknown, UNKNOWN),
+        }
 
     def _ask(self, subject: Subject, s: dict[str, Any], client: str | None) -> Readable:
         """One class, asked by the steps of the path."""
-        steps = (
-            self._by_policies(subject, s),
-            self._by_preferences(self._preferences, subject, client),
-            self._by_views(subject),
-        )
-        rules = tuple(dict.fromkeys(rule for step in steps for rule in step.rules))
-        if (refused := next((step for step in steps if step.can is Can.NO), None)) is not None:
-            return Readable(can=Can.NO, rules=refused.rules)
-        shown = [step.parts for step in steps if step.parts is not None]
-        parts = tuple(sorted(set(shown[0]).intersection(*shown[1:]))) if shown else None
-        left = [step.when for step in steps if step.when is not None]
-        if not left:
-            return Readable(can=Can.YES, rules=rules, parts=parts)
-        when = " && ".join(f"({each})" if " || " in each and len(left) > 1 else each for each in left)
-        return Readable(can=Can.IF, rules=rules, when=when, parts=parts)
+        asking, topic = self._asking, self._topic
+        steps = [
+            *self._before,
+            self._by_brokering(subject),
+            asking.by_policies(subject, topic, s=s),
+            asking.by_preferences(self._preferences, subject, topic, CONNECTION if client is not None else OPEN),
+            asking.by_views(subject, topic),
+        ]
+        return both(steps)
 
-    def _by_policies(self, subject: Subject, s: dict[str, Any]) -> Readable:
-        policies, env = self._rules.policies, {**self._env, "s": s}
-        if policies is None:
-            return Readable(can=Can.YES)
-        terms = self._attributes.person(subject).terms
-        speaking = [rule for rule in self._speaking if not rule.terms.isdisjoint(terms)]
-        answer = policies.decide(Action.READ, subject, self._topic, env, others=bool(speaking))
-        outcomes = policies.outcomes(Action.READ, subject, self._topic, env)
-        spoken = isinstance(answer, Refuse) and (answer.rule != DEFAULT or answer.error is not None)
-        if not speaking or spoken:
-            if isinstance(answer, Undecided):
-                return _open(outcomes, policies.combining)
-            return Readable(can=Can.NO if isinstance(answer, Refuse) else Can.YES, rules=(answer.rule,))
-        decision = decide_rules(speaking, env)
-        ids = tuple(rule.id for rule in speaking)
-        if isinstance(decision, Undecided) or isinstance(answer, Undecided):
-            asked = [(rule, rule.asked(env)) for rule in speaking]
-            texts = [
-                left.written if rule.allows else f"!({left.written})"
-                for rule, left in asked
-                if isinstance(left, Predicate)
-            ]
-            texts += [left.written for policy, left in outcomes if isinstance(left, Predicate)]
-            return Readable(can=Can.IF, rules=ids, when=" || ".join(texts))
-        if decision.effect is Effect.DENY:
-            return Readable(can=Can.NO, rules=(decision.rule,))
-        if decision.effect is Effect.ALLOW or not isinstance(answer, Refuse):
-            return Readable(can=Can.YES, rules=(decision.rule or ids[0],))
-        return Readable(can=Can.NO, rules=(answer.rule,))
+    def _by_brokering(self, subject: Subject) -> Readable:
+        brokering = self._rules.brokering
+        if brokering.open:
+            return ASKED
+        if brokering.objection(subject):
+            return Readable(can=Can.NO, rules=("brokering",))
+        return by_brokering(self._rules, self._way.type, brokering.types(subject).outward)
 
-    def _by_preferences(self, applicable: Applicable, subject: Subject, client: str | None) -> Readable:
-        unknown = CONNECTION if client is not None else OPEN
-        answer = applicable.decide(subject, self._env, unknown)
-        outcomes = applicable.outcomes(subject, self._env, unknown)
-        if isinstance(answer, Refuse):
-            return Readable(can=Can.NO, rules=tuple(answer.rule.split(", ")))
-        if not isinstance(answer, Undecided):
-            parts = None if answer.view.shows_all else tuple(sorted(map(str, answer.view.plain)))
-            return Readable(can=Can.YES, rules=answer.rules, parts=parts)
-        allows = [(each, left) for each, left in outcomes if not each.denies]
-        texts = [f"!({left.written})" for each, left in outcomes if each.denies and isinstance(left, Predicate)]
-        if allows and not any(left is True for _, left in allows):
-            texts.insert(0, " || ".join(left.written for _, left in allows if isinstance(left, Predicate)))
-        rules = tuple(each.id for each, left in outcomes if left is True or isinstance(left, Predicate))
-        return Readable(can=Can.IF, rules=rules, when=_all_of(texts) or "o.payload")
 
-    def _by_views(self, subject: Subject) -> Readable:
-        seen = self._rules.views.seen(subject, self._topic)
-        if seen.view.shows_nothing:
-            return Readable(can=Can.NO, rules=seen.rules)
-        parts = None if seen.view.shows_all else tuple(sorted(map(str, seen.view.plain)))
-        return Readable(can=Can.YES, rules=seen.rules, parts=parts)
+def _levels(listener: Listener) -> tuple[str, ...]:
+    """Of the connections to it."""
+    if not listener.url.tls:
+        return ("plain",)
+    match listener.client_cert:
+        case ClientCert.REQUIRED:
+            return "mtls", "trusted"
+        case ClientCert.OPTIONAL:
+            return "tls", "mtls", "trusted"
+        case _:
+            return ("tls",)
+
+
+def _wherever(answers: Mapping[str, Readable]) -> Readable:
+    """One answer for all scopes that somebody may connect to."""
+    if not answers:
+        return Readable(can=Can.NO, rules=("scopes",))
+    said = tuple(dict.fromkeys(answers.values()))
+    if len(said) == 1:
+        return said[0]
+    open = {front: each for front, each in answers.items() if each.can is not Can.NO}
+    rules = tuple(dict.fromkeys(rule for each in (open or answers).values() for rule in each.rules))
+    if not open:
+        return Readable(can=Can.NO, rules=rules)
+    if len(open) == len(answers) and all(each.can is Can.YES for each in open.values()):
+        return Readable(can=Can.YES, rules=rules, parts=best(list(open.values())).parts)
+    texts = []
+    for front, each in open.items():
+        same = f"s.scope == {constant(front)}"
+        texts.append(same if each.when is None else f"{same} && ({each.when})")
+    return Readable(can=Can.IF, rules=rules, when=" || ".join(texts), parts=best(list(open.values())).parts)
 
 
 def _constants(conditions: Iterable[Predicate]) -> list[tuple[tuple[str, ...], frozenset[object] | None]]:
@@ -316,25 +401,6 @@ def _facet(s: Mapping[str, Any], path: tuple[str, ...], values: frozenset[object
     for name in path:
         value = value.get(name, _ABSENT) if isinstance(value, Mapping) else _ABSENT
     return (str, value) if isinstance(value, str) and value in values else (type(value), None)
-
-
-def _open(outcomes: Sequence[tuple[Policy, Outcome]], combining: Combining) -> Readable:
-    """What policies leave to ask."""
-    left = [(policy, each) for policy, each in outcomes if isinstance(each, Predicate)]
-    rules = tuple(policy.id for policy, each in outcomes if each is not False)
-    allowed = any(policy.allows and each is True for policy, each in outcomes)
-    texts = []
-    if not allowed or combining is not Combining.DENY_OVERRIDES:
-        texts = [" || ".join(each.written for policy, each in left if policy.allows)]
-    texts += [f"!({each.written})" for policy, each in left if not policy.allows]
-    if not any(texts):  # it is allowed, unless a condition fails
-        texts = [each.written for _, each in left]
-    return Readable(can=Can.IF, rules=rules, when=_all_of(texts))
-
-
-def _all_of(texts: Iterable[str]) -> str:
-    given = [text for text in texts if text]
-    return " && ".join(f"({text})" if " || " in text and len(given) > 1 else text for text in given)
 
 
 def _whichever(usual: Readable, special: Mapping[str, Readable]) -> Readable:

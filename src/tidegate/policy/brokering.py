@@ -94,6 +94,11 @@ class Brokering:
     def open(self) -> bool:
         return self.pairs is None
 
+    @property
+    def terms(self) -> frozenset[Term]:
+        """All that assignments say of a client."""
+        return frozenset(self._first)
+
     # hot when a plan is compiled: one lookup for each target
     def allow(self, source: str, target: str) -> bool:
         """Whether what came over a link of one type may leave over one of another."""

@@ -69,8 +69,6 @@ class LinkExports:
         )
         """The static part, and the topic there."""
         self._heads: Weighed[tuple[bytes, bytes, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
-        self._relayed: Weighed[tuple[bytes, bytes, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
-        """The same of messages that came from other nodes, each of one that made it."""
         self._signed: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         """The static part of what others have signed; empty: it is not what they signed any more."""
         self._opened = static_cache(STATICS)
@@ -146,14 +144,10 @@ class LinkExports:
         length = encode_varint(len(head) + len(body) + sum(lengths))
         return b"".join((b"0", length, head, body, *payloads))
 
-    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
-        """The frame of messages that came from another node: what they agree in is said anew, the rest as it came."""
-        # hot: one look-up, one join
-        key = message.context, name, message.link, message.origin.node
-        head = self._relayed.get(key)
-        if head is None:
-            head = self._relayed[key] = self._begin(message)
-        return b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
+    def relayed(self, message: Message) -> bytes:
+        """What messages begin with that came from another node as this one did, up to the dynamic part of their
+        envelope, which goes on as it came."""
+        return self._begin(message)
 
     def _head(self, name: bytes, source: Session) -> bytes:
         site, topic = source.site, name[2:].decode()
@@ -249,7 +243,7 @@ class SigningExports(LinkExports):
 
     signs = True
 
-    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+    def relayed(self, message: Message) -> bytes:
         return b""  # nobody has signed them, and each is signed by itself
 
     def frame(self, head: bytes, payloads: Sequence[bytes]) -> bytes:

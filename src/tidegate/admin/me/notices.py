@@ -318,6 +318,7 @@ def _told(gained: Gained) -> dict[str, Any]:
         {
             "user": each.reader[1] if each.reader[0] == "user" else None,
             "client": each.reader[1] if each.reader[0] == "client" else None,
+            "other": each.reader[1] if each.reader[0] == "other" else None,
             "anonymous": each.reader == ("user", None),
             "could": each.before.value,
             "can": each.now.can.value,

@@ -256,18 +256,8 @@ def _readers(
     asks: dict[str, str],
 ) -> dict[str, Any]:
     """The answer for one topic. Runs on a thread."""
-    built = config.built
-    anonymous = any(each.anonymous for each in config.listeners)
-    asked = Readers(
-        built.rules,
-        built.directory,
-        owner,
-        topic,
-        now,
-        publisher_rules=speaking,
-        identities={owner.user or "": owner.identity} | asks,
-        anonymous=anonymous,
-    )
+    identities = {owner.user or "": owner.identity} | asks
+    asked = Readers.of_config(config, owner, topic, now, publisher_rules=speaking, identities=identities)
     classes = asked.classes()
     return {"topic": topic, "readers": [_class(config, each) for each in classes]}
 
@@ -285,11 +275,16 @@ def _class(config: Config, found: ReaderClass) -> dict[str, Any]:
         "anonymous": None in found.users,
         "users": None,
         "clients": None,
+        "others": _others(config, found.others),
     }
     if config.me.names is Names.USERS:
         shown["users"] = [user for user in found.users if user is not None][:NAMED]
         shown["clients"] = list(found.clients)[:NAMED]
     return shown
+
+
+def _others(config: Config, others: Sequence[str]) -> list[str]:
+    return [each for each in others if config.me.names is Names.USERS or not each.startswith("user:")][:NAMED]
 
 
 def _by_role(config: Config, item: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def readers(
         names = [*(row["users"] or ()), *(f"client:{each}" for each in row["clients"] or ())]
         roles = [f"{role} ({count})" for role, count in row["roles"].items()]
         names += ["whoever has no name"] * row["anonymous"]
+        names, roles = [*names, *row["others"]], [*roles, *row["others"]]
         return {
             "can read": row["can"],
             "who": names if row["users"] is not None else roles,
@@ -128,7 +129,7 @@ def _new_readers(topic: Mapping[str, Any]) -> str:
     if topic["roles"] is not None:
         return ", ".join(f"{role} ({count})" for role, count in topic["roles"].items()) or str(topic["count"])
     named = [
-        "whoever has no name" if each["anonymous"] else each["user"] or f"client:{each['client']}"
+        "whoever has no name" if each["anonymous"] else each["user"] or each["other"] or f"client:{each['client']}"
         for each in topic["readers"]
     ]
     more = topic["count"] - len(named)
