@@ -23,7 +23,7 @@ QUICK := wire routing session scope monitor predicate policy gate keys config fl
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help run test test-quick lint format bench soak reference venv java servers foreign clean
+.PHONY: help run test test-quick bytecode lint format bench soak reference venv java servers foreign clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,13 +31,17 @@ help: ## this list
 run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
 	@$(BIN)/python examples/quickstart/run.py
 
-test: lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
+test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+# In a fresh clone each test process would compile all tests by itself; lint leaves a core free meanwhile.
+bytecode: $(VENV)
+	@$(BIN)/pytest --collect-only -qqq -p no:cacheprovider >/dev/null 2>&1 &
 
 test-quick: $(VENV) ## tests without Spark, examples and commands, in three minutes
 	$(call say,quick tests)
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n 3 --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)

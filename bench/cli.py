@@ -256,7 +256,9 @@ def scopes(
 
 @app.command()
 def links(
-    work: Annotated[Names, _named("Only batched, singly, latency, durable, chain or indoors; can be repeated.")] = None,
+    work: Annotated[
+        Names, _named("Only batched, singly, latency, gathered, durable, chain or indoors; can be repeated.")
+    ] = None,
     rounds: EveryRound = ENOUGH_ROUNDS,
     duration: Annotated[
         float, typer.Option(help="Seconds of each measurement; a chain takes 15 times as long at each rate.", min=0.2)

@@ -43,7 +43,12 @@ Case = tuple[str, dict[str, Any], str]
 """A command, what is sent, and the roles that may; `nobody` is somebody without a token."""
 CASES: list[Case] = [
     ("metrics", {}, LOOKING),
+    ("history", {}, LOOKING),
     ("flows", {}, LOOKING),
+    ("flow_drawing", {}, LOOKING),
+    ("monitor_list", {}, LOOKING),
+    ("monitor_state", {"id": "m"}, LOOKING),
+    ("monitor_drawing", {"id": "m"}, LOOKING),
     ("audit_written", {}, LOOKING),
     ("link_list", {}, LOOKING),
     ("explain", {"subject": "user:mary", "action": "read", "topic": "a/b"}, LOOKING),
@@ -179,7 +184,7 @@ OWN = {
 
 
 async def test_without_a_token_only_what_tells_nothing(asked: Asked) -> None:
-    assert {"readiness", "token_check", "sign_in", "sign_out"} == FREE
+    assert {"readiness", "token_check", "sign_in", "sign_out", "openid_begin", "openid_finish"} == FREE
     assert (await asked(None, "readiness"))["ready"] in (True, False)
     for command in ("status", "stop", "reload", "monitor_reset", "capability_revoke", "flow", "pipeline_context"):
         for who in ("admin", None):

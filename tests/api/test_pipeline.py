@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.pretending import Api, served
 from tidegate.errors import StoreError
+from tidegate.pipeline.lake import Place
 from tidegate.pipeline.status import Status
 from tidegate.store.journal import INGEST, Reader, Writer, ingest_row
 
@@ -133,3 +137,43 @@ async def test_metrics(tmp_path: Path) -> None:
         assert (await api.ask("GET", "/health/ready", None)).status_code == 200, "messages pass without it"
     async with served(tmp_path, data=data) as api:
         assert await samples(api) == {}
+
+
+def lake_of(data: Path) -> None:
+    """A lake with a day of scores and of quarantine."""
+    lake = Place.open(data / "lake", create=True)
+    day = datetime.now(UTC).date()
+    scored = {"source": "strap-3", "type": None, "name": "bpm", "owner": "mary", "category": None}
+    figures = {"count": 10, "assessed": 8, "mean": 0.25, "min": 0.0, "p05": 0.1, "p50": 0.25}
+    rows = [{**scored, "dimension": dimension, **figures} for dimension in ("timeliness", "accuracy")]
+    faulty = [{"source": "strap-3", "fault": "no `value`"}] * 3 + [{"source": "door-6", "fault": None}]
+    for table, batch, content in (("quality_daily", "daily", rows), ("quarantine", "b1", faulty)):
+        folder = lake.home(table, day, batch)
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(content), folder / "part-0.parquet")
+
+
+async def test_how_good_the_data_were(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with served(tmp_path, data=data, pipeline=True) as api:
+        empty = (await api.ask("GET", "/pipeline/quality", "auditor")).json()
+        assert empty == {"trends": [], "quarantine": [], "complete": True}
+        lake_of(data)
+        found = (await api.ask("GET", "/pipeline/quality", "auditor")).json()
+        assert [(row["dimension"], row["mean"]) for row in found["trends"]] == [
+            ("accuracy", 0.25),
+            ("timeliness", 0.25),
+        ]
+        assert [(row["source"], row["fault"], row["count"]) for row in found["quarantine"]] == [
+            ("strap-3", "no `value`", 3),
+            ("door-6", None, 1),
+        ]
+        one = (await api.ask("GET", "/pipeline/quality?dimension=accuracy&source=strap-3", "auditor")).json()
+        assert len(one["trends"]) == len(one["quarantine"]) == 1
+        for wrong in ("days=0", "dimension=beauty", "day=1"):
+            assert (await api.ask("GET", f"/pipeline/quality?{wrong}", "auditor")).status_code == 422
+        assert (await api.ask("GET", "/pipeline/quality", "user")).status_code == 403
+        (data / "lake" / "_tidegate.json").write_text("{}")
+        assert (await api.ask("GET", "/pipeline/quality", "auditor")).status_code == 503
+    async with served(tmp_path, data=data) as api:
+        assert (await api.ask("GET", "/pipeline/quality", "auditor")).status_code == 404

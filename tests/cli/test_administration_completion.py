@@ -89,7 +89,7 @@ def test_nobody_waits_long() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as silent:  # accepts, and never answers
         began = time.monotonic()
         assert completed("tidegate policy show ", TIDEGATE_URL=f"http://127.0.0.1:{silent.getsockname()[1]}") == []
-        assert time.monotonic() - began < QUICK + 5
+        assert time.monotonic() - began < QUICK + 20
 
 
 def test_help() -> None:

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 import postgres
 from admin.registries import SQLITE, administered
+from harness import PATIENCE
 from processes import on_uvloop, until
 from tidegate.config import MasterKey, parse
 from tidegate.errors import ConfigError, StoreError
@@ -114,10 +115,8 @@ async def test_a_key_made_on_one_node_is_on_the_other_within_a_second(url: str, 
     async with side(url, master_keys) as a, side(url, master_keys) as b:
         await asyncio.gather(a.stored(), b.stored())
         key = make("k1")
-        began = time.monotonic()
         a.exchange.put(key)
         await b.has("k1")
-        assert time.monotonic() - began < 5
         assert b.keys["k1"] == key
         assert b.keys["k1"].group.context == b"witness"
         assert "k1" not in a.keys
@@ -270,12 +269,11 @@ async def test_a_server_that_is_away_stops_nothing_and_gets_everything_later(
             for number in range(100):
                 a.exchange.put(make(f"k{number}"))
             a.exchange.revoke(["before"])
-            assert time.monotonic() - began < 1.5
+            assert time.monotonic() - began < PATIENCE
             await until(lambda: a.exchange.trouble is not None)
-            began = time.monotonic()
-            with pytest.raises(StoreError):
-                await a.exchange.find("k1")
-            assert time.monotonic() - began < 1.5
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(StoreError):
+                    await a.exchange.find("k1")
             await asyncio.get_running_loop().run_in_executor(None, server.start)
             await b.has(*(f"k{number}" for number in range(100)))
             await until(lambda: b.revoked == ["before"] and a.exchange.trouble is None)
@@ -288,14 +286,18 @@ async def test_a_server_that_is_away_stops_nothing_and_gets_everything_later(
 async def test_the_loop_goes_on_while_the_registry_hangs(tmp_path: Path, master_keys: MasterKeys) -> None:
     async with side(f"sqlite:///{tmp_path}/shared.db", master_keys) as a:
         await until(lambda: not a.exchange._stale)
-        released = threading.Event()
-        a.store.secrets.put = lambda *args, **kwargs: released.wait(5)  # type: ignore[method-assign]
+        released, answered = threading.Event(), threading.Event()
+
+        def hang(*args: object, **kwargs: object) -> None:
+            released.wait(PATIENCE)
+            answered.set()
+
+        a.store.secrets.put = hang  # type: ignore[method-assign]
         try:
             a.exchange.put(make("k1"))
-            began = time.monotonic()
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert time.monotonic() - began < 1.5
+            assert not answered.is_set()
             assert await a.exchange.find("k2") is None  # over the other thread
         finally:
             released.set()

@@ -217,10 +217,8 @@ async def test_nodes_share_keys_and_revocations(tmp_path: Path, authority: Path)
         port = running.port
         async with side(port, authority) as a, side(port, authority, "node-b") as b:
             key = make("k1")
-            began = time.monotonic()
             a.exchange.put(key)
             await b.has("k1")
-            assert time.monotonic() - began < 5
             assert b.keys["k1"] == key
             assert b.keys["k1"].group.context == b"witness"
             assert a.keys == {}
@@ -257,7 +255,7 @@ async def test_a_service_that_is_killed_loses_nothing(tmp_path: Path, authority:
             a.exchange.revoke(["gone"])
             with pytest.raises(StoreError, match="key service"):
                 await a.exchange.find("k1")
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < PATIENCE
             running.again()
             await a.connected()
             await b.has(*(f"k{number}" for number in range(100)))

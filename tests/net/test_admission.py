@@ -103,8 +103,7 @@ async def test_connect_rate_is_asked_before_tls_and_each_address_has_its_turn(fo
         assert door(node).handshakes <= 1
         started = time.monotonic()
         other.begin(local=OTHER)
-        await until(lambda: other.ended == 1)
-        assert time.monotonic() - started < 3  # not after the 29 who came before
+        await until(lambda: other.ended == 1)  # not after the 29 who came before
         assert many.ended <= 2 + time.monotonic() - started
         assert door(node).turned_away == 0
 
@@ -120,9 +119,7 @@ async def test_who_leaves_while_waiting_is_not_opened(folder: Path) -> None:
         for one in leaving:
             one.writer.close()
         last.begin()
-        started = time.monotonic()
-        await until(lambda: last.ended == 1)
-        assert time.monotonic() - started < 15  # they took no token: 20 of them would have to wait 20 seconds
+        await until(lambda: last.ended == 1, 15)  # they took no token: 20 of them would have to wait 20 seconds
         await until(lambda: door(node).connections == 1)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import Client, live
-from processes import Process, from_file, on_uvloop, process, until
+from harness import PATIENCE, Client, live
+from processes import STOPPING, Process, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.errors import StoreError, TidegateError
 from tidegate.net.control_socket import ask
@@ -65,7 +65,7 @@ async def test_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
         assert await new.closed() == b""
         assert await old.closed() == b""  # 3.1.1 has no word for it
         assert await silent[0].read() == b""
-        assert running.popen.wait(10) == 0
+        assert running.popen.wait(STOPPING) == 0
         assert not control.exists()
         for writer in (new.writer, old.writer, away.writer, silent[1]):
             writer.close()
@@ -112,7 +112,7 @@ async def test_client_that_does_not_read_does_not_keep_it_from_ending(
         for _ in range(200):
             await pub.publish("t", bytes(50_000))
         await pub.silent()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await node.node.close()
         assert (await pub.expect(wire.Disconnect)).reason == Reason.SERVER_SHUTTING_DOWN
 
@@ -121,7 +121,7 @@ def test_stop_over_the_control_socket(tmp_path: Path) -> None:
     with process(tmp_path, NODE) as running:
         control = running.control
         assert running.ask("stop") == {"stopping": True}
-        assert running.popen.wait(10) == 0
+        assert running.popen.wait(STOPPING) == 0
         assert not control.exists()
         with pytest.raises(TidegateError, match="is the node running"):
             ask(control, "status")

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from api.real import administering
 from conformance.clock import Clock
-from harness import Client
+from harness import PATIENCE, Client
 from processes import Served, from_file, on_uvloop, until
 from sockets.acts import PEOPLE, come, dismissed, go, inbox, secure, setting
 from tidegate import wire
@@ -202,7 +202,7 @@ async def test_a_list_is_taken_up_though_the_configuration_changes_while_it_is_r
 
         monkeypatch.setattr("tidegate.node.revocation.read_revocation", slowly)
         cli.revoke(authority, [authority / "bob.pem"], days=2)
-        await asyncio.wait_for(reading.wait(), 5)
+        await asyncio.wait_for(reading.wait(), PATIENCE)
         change = asyncio.create_task(api.make("/me/preferences", {"topic": "x", "when": "true"}, token))
         await asyncio.wait([change], timeout=0.5)  # in force by then, unless it waits for the list
         go_on.set()

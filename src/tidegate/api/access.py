@@ -150,6 +150,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/audit"): _LOOKING,
         ("GET", "/links/state"): _LOOKING,
         ("GET", "/pipeline"): _LOOKING,
+        ("GET", "/pipeline/quality"): _LOOKING,
         ("GET", "/tokens"): _ADMIN,
         ("POST", "/tokens"): _ADMIN,
         ("DELETE", "/tokens/{id}"): _ADMIN,

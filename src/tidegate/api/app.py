@@ -89,7 +89,7 @@ class Application:
         state.journal = audit.Journal(self.channel, serving.data)
         state.pipeline_rules = PipelineRules(serving.rules) if serving.pipeline else None
         watched = serving.data if serving.pipeline else None
-        state.watch = None if watched is None else pipeline.PipelineStatus(watched)
+        state.watch = None if watched is None else pipeline.PipelineStatus(watched, serving.lake)
         express = DirectRouter(self.fastapi, keys.direct.routes)
         self.places = Places(serving.max_connections, serving.address_connections)
         self.asgi: ASGIApp = LimitsMiddleware(

@@ -8,21 +8,25 @@ nothing runs. Nothing is asked of the node.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tidegate.api.documents import iso
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
-from tidegate.api.schemas import Pipeline, returns
-from tidegate.errors import StoreError
+from tidegate.api.schemas import LONG, Pipeline, Quality, returns
+from tidegate.errors import PipelineError, StoreError
 from tidegate.pipeline import status
+from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.folders import READER, Folders
 from tidegate.store.journal import INGEST, Reader, readers
 
+MOST: Final = 10_000  # rows of one answer
 _START = "start it with `tidegate pipeline run`"
 
 router = APIRouter(route_class=Route, tags=["rules of the pipeline"])
@@ -31,12 +35,33 @@ router = APIRouter(route_class=Route, tags=["rules of the pipeline"])
 class PipelineStatus:
     """Looks at the pipeline of one node, whose data folder this is."""
 
-    def __init__(self, data: Path) -> None:
-        self._folders = Folders(data=data, lake=data / "lake")
+    def __init__(self, data: Path, lake: Path | None = None) -> None:
+        self._folders = Folders(data=data, lake=lake or data / "lake")
 
     async def look(self) -> dict[str, Any]:
         """As `schemas.Pipeline` has it; off the loop."""
         return await asyncio.to_thread(self._look)
+
+    async def quality(self, since: date, source: str | None, dimension: str | None) -> dict[str, Any]:
+        """As `schemas.Quality` has it; off the loop."""
+        return await asyncio.to_thread(self._quality, since, source, dimension)
+
+    def _quality(self, since: date, source: str | None, dimension: str | None) -> dict[str, Any]:
+        from tidegate.pipeline import lake  # brings pyarrow's reader of Parquet
+
+        path = self._folders.lake
+        if not path.exists():
+            return {"trends": [], "quarantine": [], "complete": True}
+        try:
+            rows = lake.trends(path, since=since, source=source, dimension=dimension)
+            faults = lake.faults(path, since=since, source=source)
+        except (OSError, PipelineError) as error:
+            raise Problem(Kind.UNAVAILABLE, f"the lake cannot be read: {error}", "look into its folder") from None
+        return {
+            "trends": [{**asdict(row), "date": row.date.isoformat()} for row in rows[:MOST]],
+            "quarantine": [asdict(row) for row in faults],
+            "complete": len(rows) <= MOST,
+        }
 
     def _look(self) -> dict[str, Any]:
         told = _told(status.read(self._folders.status))
@@ -90,6 +115,21 @@ async def show(request: Request) -> Response:
     if watch is None:
         raise missing()
     return answer(await watch.look())
+
+
+@router.get("/pipeline/quality", summary="Show how good the data were", responses=returns(Quality, 404, 503))
+async def quality(
+    request: Request,
+    days: Annotated[int, Query(ge=1, le=3660, description="So many days back.")] = 30,
+    source: Annotated[str | None, Query(min_length=1, max_length=LONG, description="Of this source only.")] = None,
+    dimension: Annotated[Literal[DIMENSIONS] | None, Query(description="Of this score only.")] = None,  # type: ignore[valid-type]
+) -> Response:
+    """Scores by day, source and dimension, as they were summed up last, and what is in quarantine, by reason."""
+    watch: PipelineStatus | None = request.app.state.watch
+    if watch is None:
+        raise missing()
+    since = datetime.now(UTC).date() - timedelta(days=days)
+    return answer(await watch.quality(since, source, dimension))
 
 
 def missing() -> Problem:

@@ -251,6 +251,39 @@ class Pipeline(BaseModel):
     lag: int | None = Field(None, description="Records that the pipeline has not done yet; null: nobody knows.")
 
 
+class Trend(BaseModel):
+    """Scores of one day, source and dimension."""
+
+    date: str
+    source: str | None
+    type: str | None
+    name: str | None
+    owner: str | None
+    category: str | None
+    dimension: str
+    count: int = Field(description="Records.")
+    assessed: int = Field(description="Records that have this score.")
+    mean: float | None
+    min: float | None
+    p05: float | None
+    p50: float | None
+
+
+class Fault(BaseModel):
+    """What is in quarantine for one reason."""
+
+    source: str | None
+    fault: str | None = Field(description="Why.")
+    count: int
+    last: str | None = Field(description="The newest day.")
+
+
+class Quality(BaseModel):
+    trends: list[Trend]
+    quarantine: list[Fault]
+    complete: bool = Field(description="Whether these are all rows.")
+
+
 class Alive(BaseModel):
     """The process answers."""
 

@@ -48,6 +48,19 @@ def lines(times: Sequence[float], series: Sequence[tuple[str, Sequence[float]]],
     )
 
 
+def sparkline(values: Sequence[float], title: str) -> Markup:
+    """A line between 0 and 1, as small as a word; of one value a dot."""
+    step = 100 / max(len(values) - 1, 1)
+    points = " ".join(
+        f"{index * step:.1f},{20 - 18 * min(max(value, 0.0), 1.0):.1f}" for index, value in enumerate(values)
+    )
+    if len(values) == 1:
+        points += f" 100,{points.partition(',')[2]}"
+    return Markup(
+        '<svg class="spark" viewBox="0 0 100 22" role="img" aria-label="{}"><polyline points="{}"/></svg>'
+    ).format(title, points)
+
+
 def nice(value: float) -> float:
     """The next round number above."""
     if value <= 0:

@@ -54,6 +54,10 @@ class BackendTarget(LinkSession):
         self.outward = BackendEnd(subject, False, PLAIN.outward, RELAXED)
         self.inward = BackendEnd(subject, True, PLAIN.inward, RELAXED)
         self.generation = self.site.generation
+        self.forget_heads()
+
+    def forget_heads(self) -> None:
+        """What messages begin with has to be made anew."""
         self._heads.clear()
 
     @staticmethod

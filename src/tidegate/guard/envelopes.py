@@ -6,6 +6,8 @@ messages, and is encoded and decoded once. Nothing of an envelope is looked at b
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
@@ -18,6 +20,7 @@ from tidegate.errors import MalformedPacket
 from tidegate.gate.attributes import FLOOR
 from tidegate.policy import Subject
 from tidegate.policy.preference_sets import UNNUMBERED
+from tidegate.policy.preference_sets import read as read_set
 from tidegate.session import Context, Message, Origin, Session, forwarded
 from tidegate.session.context import SEVERAL, VERSION
 from tidegate.session.frames import EXACT
@@ -48,7 +51,7 @@ CALLED: Final = "#called"
 _OWN: Final = frozenset(
     (
         *("demand", "view", "e", "topic", "qos", "sealed", "under", "key"),
-        *("signed", "scored", "floor", "held", "path", "others"),
+        *("signed", "scored", "floor", "held", "path", "others", "foreign"),
     )
 )
 """What a context has beside its subject: the envelope has a place of its own for each, or none."""
@@ -57,7 +60,10 @@ _OWN: Final = frozenset(
 PROPERTIES: Final = "#properties"
 """In an envelope, beside the attributes of the publisher: the digest of what is content in the properties."""
 ALTERED: Final = "its properties are not those that it was published with"
-NO_ATTRIBUTES: Final = frozenset((CALLED, PROPERTIES))
+PREFERENCES: Final = "#preferences"
+"""There too: the signed set of the owner's preferences, in base64."""
+MOST_PREFERENCES: Final = 8 * 1024  # bytes of it, which each message carries
+NO_ATTRIBUTES: Final = frozenset((CALLED, PROPERTIES, PREFERENCES))
 
 
 class Unauthentic(Exception):
@@ -76,8 +82,9 @@ class Envelopes:
         self._makers: Bounded[bytes, Origin] = Bounded(STATICS)
 
     def renew(self) -> None:
-        """There are other rules: what was made of envelopes under the last ones is made anew."""
+        """There are other rules: what was made of envelopes, or for them, under the last ones is made anew."""
         self._contexts.clear()
+        self._statics.clear()
 
     # -- to the broker -----------------------------------------------------------------------------------------
 
@@ -131,6 +138,7 @@ class Envelopes:
 
     def static(self, context: Context, topic: str, link: str, node: str, told: str = "") -> bytes:
         """The static part of messages with this context; `told` is the digest of their properties."""
+        preferences, signed_set = self._of_owner(context)
         others = tuple(
             of_source(
                 self.static(other.context, topic, link if other.link is None else other.link, node),
@@ -145,6 +153,8 @@ class Envelopes:
             publisher[PROPERTIES] = told
         if context.topic not in (None, topic):
             publisher[CALLED] = topic
+        if signed_set:
+            publisher[PREFERENCES] = b64encode(signed_set).decode()
         return encode_static(
             Static(
                 origin=node,
@@ -155,6 +165,7 @@ class Envelopes:
                 floor=levels.floor(context.level),
                 facts=levels.floor_facts(context.facts),
                 path=context.path,
+                preferences=preferences,
                 view=context.view,
                 link=link,
                 surroundings=context.surroundings,
@@ -165,6 +176,27 @@ class Envelopes:
                 others=others,
             )
         )
+
+    def _of_owner(self, context: Context) -> tuple[tuple[str, str, int] | None, bytes]:
+        """Home, owner and number of the preferences that count for a message, and their set, signed at home. Without an
+        identity to sign with, a guard says only that there are some: guards that have none of that owner deny."""
+        subject, rules, links = context.subject, self.scope.gate.rules, self.scope.node_links
+        if subject.user is None or links is None:
+            return None, b""
+        owners = links.owners
+        if context.foreign is None and owners.travelling is None:
+            silent = not rules.preferences.of(subject.user, subject.domain, subject.identity)
+            if subject.domain == rules.domain and silent:
+                return None, b""
+        numbered = owners.number(context, rules.domain)
+        if numbered is None:
+            return None, b""
+        key, number = numbered
+        signed_set = b""
+        if 0 < number < UNNUMBERED:
+            with suppress(MalformedPacket):  # too large to travel: unknown there, unless it comes another way
+                signed_set = b"" if (found := owners.set(key, rules.domain)) is None else found.encode()
+        return (*key, number), signed_set if len(signed_set) <= MOST_PREFERENCES else b""
 
     # -- from the broker ---------------------------------------------------------------------------------------
 
@@ -217,8 +249,12 @@ class Envelopes:
                 known[name] = True
         if static.under is not None:
             known["under"] = static.under
-        if known.get("user") is not None and known.get("domain") != self.scope.gate.rules.domain:
-            known.setdefault("foreign", ["", UNNUMBERED])  # what its owner says of it is not known here
+        elsewhere = known.get("domain") != self.scope.gate.rules.domain
+        if static.preferences is not None and (elsewhere or static.origin != self.scope.site.origin.node):
+            self._take_preferences(static, static.preferences)
+            known["foreign"] = list(static.preferences[1:])
+        elif known.get("user") is not None and elsewhere:
+            known["foreign"] = ["", UNNUMBERED]  # what its owner says of it is not known here
         floor = levels.floor(static.floor, backend.level)
         facts = levels.floor_facts(static.facts, backend.facts)
         if static.path or (floor, facts) != (known.get("level"), tuple(known.get("facts", ()))):
@@ -226,6 +262,20 @@ class Envelopes:
             known["held"] = facts
             known["path"] = static.path
         return known
+
+    def _take_preferences(self, static: Static, counting: tuple[str, str, int]) -> None:
+        """What the owner says counts here from now on, if somebody has signed it who speaks for its home."""
+        links, data = self.scope.node_links, static.publisher.get(PREFERENCES)
+        if links is None or not isinstance(data, str):
+            return
+        domain, owner, number = counting
+        held = links.owners.foreign.get((domain, owner))
+        if held is not None and held.number >= number:
+            return
+        with suppress(MalformedPacket, ValueError):
+            offered = read_set(b64decode(data, validate=True))
+            if offered.key == (domain, owner):
+                links.owners.foreign.take(offered, f"guard:{self.scope.name}", links.owners.verify)
 
     def maker(self, id: bytes) -> Origin:
         """The node and boot that a message comes from."""

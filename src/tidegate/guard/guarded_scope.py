@@ -99,7 +99,11 @@ class GuardedScope(Scope):
     def adopt(self, rules: RuleSet) -> None:
         super().adopt(rules)
         self.renew()
+        self.travelled()
+
+    def travelled(self) -> None:
         self.envelopes.renew()
+        self.target.forget_heads()
 
     def renew(self) -> None:
         """There are other rules, or the broker is another one."""

@@ -72,6 +72,8 @@ class Serving:
     """Whether there is one."""
     rules: Path | None = None
     """The file with its rules."""
+    lake: Path | None = None
+    """The folder with its tables."""
     issuers: tuple[str, ...] = ()
     """OpenID Connect issuers at which people may sign in."""
 
@@ -82,7 +84,7 @@ class Serving:
     def of(cls, line: bytes) -> Self:
         """From the line that the node wrote."""
         said: dict[str, Any] = orjson.loads(line)
-        for name in ("control", "data", "cert", "key", "client_ca", "crl", "rules"):
+        for name in ("control", "data", "cert", "key", "client_ca", "crl", "rules", "lake"):
             said[name] = None if said[name] is None else Path(said[name])
         return cls(**said)
 
@@ -265,6 +267,7 @@ def _serving(config: Config) -> Serving:
         },
         pipeline=config.pipeline is not None,
         rules=None if config.pipeline is None else config.pipeline.rules,
+        lake=None if config.pipeline is None else config.pipeline.lake,
         issuers=tuple(issuer.name for _, issuer in listed(http.oidc)),
     )
 

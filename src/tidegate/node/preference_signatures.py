@@ -69,7 +69,7 @@ class PreferenceSignatures:
             beliefs={name: plain for name, domain in rules.domains.items() if (plain := domain.plain)},
             places={name: f"{name}@{node}" for name in rules.space.scopes},
         )
-        if not rules.space.remote:
+        if not rules.space.remote and not any(scope.backend for scope in config.scopes.values()):
             return home, None, _Read()
         read = await asyncio.to_thread(_Read.of, config)
         return home, await self._numbers.take_up(home), read

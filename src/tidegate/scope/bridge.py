@@ -231,7 +231,7 @@ class BrokerExports:
         """The frames of some of them."""
         return b"".join(b"0%b%b%b" % (encode_varint(len(head) + len(each)), head, each) for each in payloads)
 
-    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
+    def relayed(self, message: Message) -> bytes:
         return b""  # a broker takes no envelope
 
 

@@ -84,11 +84,14 @@ class LinkImports:
             self.control.came_retained(packet.topic)
         known = self._known(static, id)
         kept = self.scope.retained.get(packet.topic) if packet.retain else None
-        if kept is not None and self._id(kept) == known:
+        same = kept is not None and self._id(kept) == known
+        again = self.ringed and same is packet.retain and self.control.links.copies.another(known, link.subject.client)
+        if same and not again:
             return None
-        if ringed and (known in self.scope.seen_ids.unkept or known in self.scope.seen_ids):
+        seen = known in self.scope.seen_ids or (ringed and known in self.scope.seen_ids.unkept)
+        if not again and self.ringed and (self._elsewhere(known) or (ringed and seen)):
             return None
-        if once and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
+        if once and not again and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):
             if packet.retain:
                 self.control.passed_over(known)
             return None
@@ -105,6 +108,8 @@ class LinkImports:
         lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
         name = packet.topic.encode()
         plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
+        if again and seen and (plan.monitored or plan.ingested):
+            return None
         message = self._message(packet, link, before, envelope, payload, context, plan.floor_properties, attested)
         each = ringed or static.capability is not None or attested is not None  # looked at more closely
         return Imported(plan, message, lane if plan is lane.plans.get(name) and not each else None, once, ringed)
@@ -215,7 +220,7 @@ class LinkImports:
         if crossed is None or kept is None or self._id(kept) != id:
             return False
         self.scope.retained.drop(crossed[0])
-        self.scope.seen_ids.forget(id)
+        self._forget(id)
         return True
 
     @property
@@ -250,8 +255,12 @@ class LinkImports:
         """A retained message is not there any more. If it comes again, as under another name when both ends have
         changed their shares, one after the other, it is taken."""
         id = self._id(message)
-        self.scope.seen_ids.forget(id)
+        self._forget(id)
         self.control.gone(id)
+
+    def _forget(self, id: Id) -> None:
+        self.scope.seen_ids.forget(id)
+        self.control.links.copies.forget(id)
 
     def settled(self, message: Message, published: bool) -> None:
         """A QoS 2 message that was released has been published, or refused."""
@@ -267,16 +276,26 @@ class LinkImports:
         if link.before(message.topic) is None:
             self.scope.report("read", link, message.topic, NOT_SHARED, None, message)
             return None
-        if not self.scope.seen_ids.release(self._id(message), message):
+        id = self._id(message)
+        again = self.ringed and not message.retain and id in self.scope.seen_ids
+        again = again and self.control.links.copies.another(id, link.subject.client)
+        if not again and not self.scope.seen_ids.release(id, message):
             return None
         message.link = link.type
         message.facts = None
-        return self.scope.plans.again(link, message)
+        plan = self.scope.plans.again(link, message)
+        return None if again and (plan.monitored or plan.ingested) else plan
 
     def _report(self, link: NodeLinkEnd, topic: str, why: Deny, id: MessageId) -> None:
         origin = Origin(id.node, id.boot)
         message = Message(topic, b"", 0, False, 0.0, origin, id.number, b"", link.type, output=id.output)
         self.scope.report("read", link, topic, why, None, message)
+
+    def _elsewhere(self, id: Id) -> bool:
+        """Whether it has come into another scope that this one is linked with."""
+        links, scope = self.control.links, self.scope
+        others = (scope.neighbours[name] for name in links.joined(scope.name) if name != scope.name)
+        return any(id in other.seen_ids for other in others)
 
     def _known(self, static: Static, id: MessageId) -> Id:
         """The id of a message among those of the domain of its publisher."""
@@ -296,9 +315,11 @@ class LinkImports:
         if ringed != self.ringed:
             self.ringed = ringed
             self.renew()
-            session = self.control.end.session
-            session.ringed = ringed
-            self.scope.subscribing.retouch(session)
+            end = self.control.end
+            end.session.ringed = ringed
+            self.scope.subscribing.retouch(end.session)
+            if end.session.connection is not None:
+                end.session.connection.publishing.path = end.path
 
     def renew(self) -> None:
         """There is another connection, or there are other rules: what was believed over the last one is asked again."""

@@ -40,21 +40,13 @@ from tidegate.scope.preference_changes import ROOM as TOLD
 from tidegate.scope.preference_changes import OwnerSets
 from tidegate.scope.seen_ids import ROOM as SEEN
 from tidegate.scope.seen_ids import by_link
+from tidegate.scope.several_ways import Copies, link_path
 from tidegate.scope.spreading_rules import SpreadingRules
 from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscriptions, WantedHere, WantedThere
 from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
 from tidegate.scope.subscribing import NoSubscriptions
 from tidegate.scope.travelled_capabilities import TravelledCapabilities
-from tidegate.session import (
-    NEVER,
-    Connection,
-    Grant,
-    LinkSession,
-    Message,
-    NodeLinkEnd,
-    StoredSession,
-    Subject,
-)
+from tidegate.session import NEVER, Connection, Grant, LinkSession, Message, NodeLinkEnd, StoredSession, Subject
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
 from tidegate.session.usage import name_weight
@@ -145,7 +137,7 @@ class LinkEnd:
 
     @property
     def path(self) -> Path:
-        return self.scope.path
+        return link_path(self.scope, self.links.copies, self.session.ringed)
 
     @property
     def version(self) -> int:
@@ -454,6 +446,7 @@ class NodeLinks:
         self.spreading = SpreadingRules(publishers, self)
         self.capabilities = TravelledCapabilities()
         self.signatures = LinkSignatures(publishers.site, self)
+        self.copies = Copies()
         self.certificates = CertificateRequests(publishers.site, self)
         self.subscriptions = SpreadingSubscriptions(scopes, self)
         self.neighbourhood = Neighbourhood(publishers.site, self)
@@ -526,6 +519,8 @@ class NodeLinks:
         for end in self.ends.values():
             end.configure(end.link)  # numbers are in what has been encoded
             end.control.preferences.tell_again()
+        for scope in self._scopes.values():
+            scope.travelled()
 
     def renumbered(self, key: Key, source: LinkEnd) -> None:
         """A newer set of an owner has come over one link: it goes on over the others."""

@@ -192,6 +192,9 @@ class Scope:
         self.withdrawn_access.review()
         self.sweep()
 
+    def travelled(self) -> None:
+        """What owners of this domain say to other nodes may have another number."""
+
     def sweep(self) -> None:
         if self.gate.cache.deferred and not self._sweeping:
             self._sweeping = True

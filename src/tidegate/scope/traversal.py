@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.gate import FORWARD, Branch, Deny, Known, Lane, Plan, ScopeExit, Step
 from tidegate.gate.decision import unsigned
+from tidegate.scope.delivered_once import Seen
 from tidegate.session import Link, Message, Session, Site
 from tidegate.session.packet_costs import VISITED
 from tidegate.wire import Properties
@@ -33,12 +34,13 @@ class Traversal:
 
     __slots__ = ("_carried", "_crossed", "_seen", "_waiting", "root", "source")
 
-    def __init__(self, root: Message, source: Session | None) -> None:
+    def __init__(self, root: Message, source: Session | None, seen: Seen | None = None) -> None:
+        """`seen`: who has been delivered another copy."""
         self.root = root
         self.source = source
         self._carried = False  # it was published before, and is carried over a link that has opened
         self._crossed: set[tuple[ScopeExit, int]] = set()
-        self._seen: set[tuple[object, int]] = set()
+        self._seen: Seen = set() if seen is None else seen
         self._waiting: deque[tuple[Scope, Plan, Message, Path]] = deque()
 
     def begin(self, scope: Scope, plan: Plan, message: Message, path: Path = ()) -> int:

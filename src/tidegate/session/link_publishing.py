@@ -15,7 +15,7 @@ from tidegate.session.message import Message
 from tidegate.session.packet_costs import AMPLE_LINK, STALLED
 from tidegate.session.phase import OPEN
 from tidegate.session.publishing import Publishing
-from tidegate.session.reencoding import pass_on, relay
+from tidegate.session.reencoding import Onward, onward, pass_on, relay
 from tidegate.wire import NONE, Publish, Reason, Type, encode_varint
 from tidegate.wire.envelope import (
     BUNDLED,
@@ -51,7 +51,7 @@ class Imported:
     """It has QoS 0, and may come another way too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Alike:
     """What QoS 0 or QoS 1 messages of one static part and topic have in common."""
 
@@ -60,6 +60,10 @@ class Alike:
     """Of their route there."""
     message: Message
     """One of them, without its payload."""
+    route: Route | None = None
+    """The one for which `onward` was found."""
+    onward: tuple[Onward, ...] = ()
+    """How they begin on their way to other nodes."""
 
 
 class Importer(Protocol):
@@ -182,7 +186,7 @@ class LinkPublishing(Publishing):
                 break
             if route.guarded and not route.calm(self.session):
                 break
-            if route.carried and not self._relays(route, found.message, name, data, edge, stop, len(lengths) or 1):
+            if route.carried and not self._relays(route, found, data, edge, stop, len(lengths) or 1):
                 break
             if lengths:
                 pass_on(self.connection, route, name, data, stop - sum(lengths), lengths)
@@ -201,14 +205,20 @@ class LinkPublishing(Publishing):
             pos = stop
         return pos, taken
 
-    def _relays(
-        self, route: Route, message: Message, name: bytes, data: bytes, edge: int, stop: int, count: int
-    ) -> bool:
+    def _relays(self, route: Route, alike: Alike, data: bytes, edge: int, stop: int, count: int) -> bool:
         """QoS 0 messages go on to other nodes as they came, as far as the node that they came from has the say."""
+        # hot: one join per link
         latest = self.site.wall + self.site.limits.clock_skew
-        if not route.relayed or not relayed_at(data, edge, message.origin.key, latest):
+        if not route.relayed or not relayed_at(data, edge, alike.message.origin.key, latest):
             return False
-        return relay(self.connection, route, name, message, data[edge:stop], count)
+        body = data[edge:stop]
+        if alike.route is route:
+            if relay(alike.onward, body, count):
+                return True
+            if all(link.exporter is exporter for link, exporter, _ in alike.onward):
+                return False
+        alike.route, alike.onward = route, onward(route, alike.message)
+        return relay(alike.onward, body, count)
 
     def _take_alike(self, data: bytes, start: int, after: int, stop: int) -> bool:
         """Takes a QoS 1 message whose topic ends at `after`, if it is like an earlier one; whether it is."""

@@ -44,9 +44,9 @@ class Exporter(Protocol):
         """The frame of some of them."""
         ...
 
-    def relayed(self, name: bytes, message: Message, body: bytes) -> bytes:
-        """The frame of messages that came from another node, as `reencoding.relay` has them; empty if they cannot go on
-        as they came. ValueError as `head`."""
+    def relayed(self, message: Message) -> bytes:
+        """What messages begin with that came from another node as this one did, up to the dynamic part of their
+        envelope; empty if they cannot go on as they came. ValueError as `head`."""
         ...
 
 
@@ -179,15 +179,12 @@ class LinkSession(Session):
             self.site.counters.frames_sent += count - 1
             super()._append(frame)
 
-    def relayed(self, name: bytes, message: Message, body: bytes, count: int) -> bytes:
-        """The frame in which messages from another node go on as they came; empty if they do not."""
-        if count > 1 and not self.bundling:
-            return b""
+    def relayed(self, message: Message) -> bytes:
+        """What messages from another node begin with that go on as they came; empty if they do not."""
         try:
-            frame = self.exporter.relayed(name, message, body)
+            return self.exporter.relayed(message)
         except ValueError:  # too much stands beside it
             return b""
-        return b"" if self.maximum and len(frame) > self.maximum else frame
 
     def relay(self, frame: bytes, count: int) -> None:
         """Sends it. Nothing that was gathered is of the same publisher."""

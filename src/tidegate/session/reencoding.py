@@ -84,17 +84,29 @@ def pass_on(connection: Connection, route: Route, name: bytes, data: bytes, at: 
             site.counters.frames_sent += count - 1
 
 
-def relay(connection: Connection, route: Route, name: bytes, message: Message, body: bytes, count: int) -> bool:
+Onward = tuple[LinkSession, object, bytes]
+"""A link, what put its messages into their form then, and what messages that are relayed begin with."""
+
+
+def onward(route: Route, message: Message) -> tuple[Onward, ...]:
+    """For messages that came over a link as this one did, and go on over others."""
+    return tuple(
+        (link, link.exporter, link.relayed(message)) for link in route.cross[-1][1] if isinstance(link, LinkSession)
+    )
+
+
+def relay(links: Sequence[Onward], body: bytes, count: int) -> bool:
     """Messages that came over a link go on to other nodes as they came, with this node's word on them in place of the
-    last one's; whether all of those take that. `message` is one of them without its payload, and `body` what follows
-    the static part of their envelope."""
-    frames: list[tuple[LinkSession, bytes]] = []
-    for link in route.cross[-1][1]:
-        assert isinstance(link, LinkSession)
-        frame = link.relayed(name, message, body, count)
-        if not frame:
+    last one's; whether all of those take that. `body`: what follows the static part of their envelope."""
+    # hot: one join per link
+    frames: list[bytes] = []
+    for link, exporter, head in links:
+        if not head or link.exporter is not exporter or (count > 1 and not link.gathering.patient):
             return False
-        frames.append((link, frame))
-    for link, frame in frames:
+        frame = b"0%b%b%b" % (encode_varint(len(head) + len(body)), head, body)
+        if link.maximum and len(frame) > link.maximum:
+            return False
+        frames.append(frame)
+    for (link, _, _), frame in zip(links, frames, strict=True):
         link.relay(frame, count)
     return True

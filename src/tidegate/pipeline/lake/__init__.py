@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tidegate.pipeline.lake.erase import Erased, erase
 from tidegate.pipeline.lake.maintenance import Compacted, Expired, compact, expire
-from tidegate.pipeline.lake.quality import Computed, Trend, plot, summarise, trends
+from tidegate.pipeline.lake.quality import Computed, Faults, Trend, faults, plot, summarise, trends
 from tidegate.pipeline.lake.tables import TABLES, Place, read
 from tidegate.pipeline.lake.write import Counts, Lake, remaining
 
@@ -20,12 +20,14 @@ __all__ = [
     "Counts",
     "Erased",
     "Expired",
+    "Faults",
     "Lake",
     "Place",
     "Trend",
     "compact",
     "erase",
     "expire",
+    "faults",
     "plot",
     "read",
     "remaining",

@@ -22,7 +22,7 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS, F
 from tidegate.pipeline.lake.files import conformed, together
 from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
-from tidegate.pipeline.lake.tables import DAILY, NORMALISED, QUALITY_DAILY, Place, read, trouble
+from tidegate.pipeline.lake.tables import DAILY, NORMALISED, QUALITY_DAILY, QUARANTINE, Place, read, trouble
 from tidegate.pipeline.lake.write import stage
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _GROUP: Final = ("date", "source", "type", "name", "owner", "category")
 _SHARES: Final = (0.05, 0.5)
 _COLOURS: Final = ("#c0392b", "#1f6f8b", "#d68910", "#5b7f3b", "#7d5ba6", "#3b4a6b")
 """For the sources with the lowest scores, the lowest first. The others are grey."""
+REASONS: Final = 500  # sources and reasons that are told
 _BANDS: Final = 2  # sources with a band: more would hide each other
 _OTHERS: Final = "#c4c8ce"
 
@@ -131,6 +132,34 @@ def trends(
                     trend = Trend(date=part.date, **row)
                     by_key[tuple(getattr(trend, name) for name in QUALITY_DAILY.key)] = trend
     return tuple(sorted(by_key.values(), key=_order))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What is in quarantine of one source for one reason."""
+
+    source: str | None
+    fault: str | None
+    count: int
+    last: str | None
+
+
+def faults(path: Path, *, since: date | None = None, source: str | None = None) -> tuple[Faults, ...]:
+    """What is in quarantine from a day on, by source and reason, the most first. Needs no Spark."""
+    lake = Place.open(path)
+    found: dict[tuple[str | None, str | None], tuple[int, str]] = {}
+    with trouble(lake.path):
+        for part in lake.parts(QUARANTINE.name):
+            if since is not None and part.date < since:
+                continue
+            rows = pq.ParquetFile(part.path).read(columns=["source", "fault"]).group_by(["source", "fault"])
+            for row in rows.aggregate([([], "count_all")]).to_pylist():
+                if source in (None, row["source"]):
+                    count, last = found.get((row["source"], row["fault"]), (0, ""))
+                    key = row["source"], row["fault"]
+                    found[key] = count + row["count_all"], max(last, part.date.isoformat())
+    rows = sorted(found.items(), key=lambda each: -each[1][0])[:REASONS]
+    return tuple(Faults(source=key[0], fault=key[1], count=count, last=last) for key, (count, last) in rows)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
