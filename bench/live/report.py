@@ -34,8 +34,9 @@ def report(found: Findings, machine: Mapping[str, object]) -> Report:
         header=[
             f"{plan.rounds} round(s) of {plan.duration:g} s, each without and with {CALLERS} callers that list all "
             f"clients, page after page of 100, without a pause. {found.rate:,} messages a second of "
-            f"{listing.CLIENTS:,} publishers, under policies, preferences, levels, types of links and monitors. Node on one core, load and callers on "
-            "another; the callers give way to the load there. The ratio is the median of those of the rounds.",
+            f"{listing.CLIENTS:,} publishers, under policies, preferences, levels, types of links and monitors. Node "
+            "on one core, load and callers on another; the callers give way to the load there. The ratio is the "
+            "median of those of the rounds.",
         ],
         notes=not_quiet(foreign, "With callers, their own work on the core of the load counts as that of neighbours."),
         tables=[

@@ -74,7 +74,7 @@ def test_readers_in_between(tmp_path: Path) -> None:
     assert first.num_rows + sum(batch.num_rows for batch in before.batches()) == 8
     before.close()
     for index in (None, old):
-        index_of(segment).unlink()
+        index_of(segment).unlink(missing_ok=True)
         if index is not None:
             index_of(segment).write_bytes(index)
         assert [row[0] for row in left(tmp_path, start=6)] == [6, 7]
