@@ -137,7 +137,7 @@ class Scope:
         subject = context.subject
         if subject.kind != "client":
             return None
-        return subject.principal or ANONYMOUS if subject.user is None else f"user:{subject.user}"
+        return subject.principal or (ANONYMOUS if subject.user is None else f"user:{subject.user}")
 
     def keepable(self, message: Message) -> bool:
         """Whether there is room for a retained message. If not, it is delivered to those who are there, and audited."""
