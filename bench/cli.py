@@ -197,6 +197,34 @@ def flow(
 
 
 @app.command()
+def live(
+    rounds: Rounds = 7,
+    duration: Duration = 5.0,
+    rate: Annotated[int, typer.Option(help="Messages a second.", min=100)] = 20_000,
+    quick: Quick = False,
+    out: Out = RESULTS,
+    json_output: Json = False,
+    check: Check = False,
+) -> None:
+    """Live: how long messages take while ten callers list all clients.
+
+    Needs two cores. Results (markdown, CSV, machine) go to bench/results/.
+
+    [dim]tidegate bench live --quick[/dim]
+    """
+    from bench.harness.machine import describe
+    from bench.live import listing, report
+
+    with _failing():
+        plan = _plan(rounds, duration, quick=quick)
+        machine = describe()
+        with _progress(2 * plan.rounds) as before:
+            found = listing.measure(plan, before, rate)
+    stem = _stem("live", quick=plan.rounds < ENOUGH_ROUNDS)
+    _publish(report.report(found, machine), out, stem, json_output=json_output, check=check)
+
+
+@app.command()
 def scopes(
     work: Annotated[Names, _named("Only rates, saturated or indoors; can be repeated.")] = None,
     rounds: EveryRound = 3,

@@ -202,6 +202,7 @@ async def test_export_is_all_of_ones_own_and_nothing_of_others(gym: Gym) -> None
     found = await gym.ask("mary", "/me/export")
     assert found["person"] == {"roles": ["member"], "attributes": {"shoe": 41}}
     assert list(found["clients"]) == ["tr1"]
+    assert found["lake"] == {"rows": {}, "complete": True}, "there is no pipeline"
     assert sorted(each["id"] == "filed" for each in found["preferences"]) == [False, True]
     assert len(found["history"]) == 1
     assert [token["role"] for token in found["tokens"]] == ["user"]
