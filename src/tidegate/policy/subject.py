@@ -25,6 +25,7 @@ from tidegate.predicate import Attributes
 
 if TYPE_CHECKING:
     from tidegate.policy.capability import Capability
+    from tidegate.policy.person import Person
 
 TEXTS: Final = ("kind", "client", "user", "domain", "scope", "node", "level", "address", "listener")
 LISTS: Final = ("facts", "roles", "groups")
@@ -61,6 +62,7 @@ class Subject:
     identity: str = ""  # the id of the user or client of the directory that it is; empty: it is none of them
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     capability: Capability | None = None  # what it came with, and may do at most
+    person: Person | None = None  # whom an identity provider vouches for
     foreign: tuple[str, int] | None = None  # of a user of another domain: their id there, the number of preferences
     bridge: bool = False  # a broker that bridges, which says under its own name whether it is there
 
@@ -80,6 +82,11 @@ class Subject:
         if self.user is None:
             return f"{self.kind}:{self.client}" if self.client else ""
         return f"user:{self.user}/{self.kind}:{self.client}"
+
+
+def in_list(name: str) -> str:
+    """A name as it stands among others, with `, ` between them: clients choose theirs, and must not look like two."""
+    return name.replace(", ", ",")
 
 
 def state_topic(client: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate import topics
+from tidegate.policy.subject import in_list
 from tidegate.store.journal import AUDIT, Reader
 from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.store.journal.selection import Selection
@@ -23,8 +24,8 @@ KEPT: Final = 10_000
 """Readers and topics that are counted apart; the others are not told."""
 _DELIVERED: Final = {"kind": Kind.ALLOWED.value, "action": "read"}
 
-Pair = tuple[str | None, str | None, str]
-"""A user, a client, and a topic."""
+Pair = tuple[str | None, str | None, str, float]
+"""A user, a client, and a topic; and for single ones, when."""
 
 
 @dataclass(slots=True)
@@ -50,8 +51,8 @@ class Wanted:
     def of(cls, own: Collection[str], users: Iterable[str], **more: Any) -> Wanted:
         """`own`: the users that are theirs, of all these users."""
         longer = tuple(f"{each}/client:" for each in own)
-        others = tuple(f"user:{each}/" for each in users if each.startswith(longer) and each not in own)
-        return cls(starts=tuple(f"user:{each}/" for each in own), others=others, **more)
+        others = tuple(f"user:{in_list(each)}/" for each in users if each.startswith(longer) and each not in own)
+        return cls(starts=tuple(f"user:{in_list(each)}/" for each in own), others=others, **more)
 
     def takes(self, publishers: str | None, topic: str | None, at: float) -> bool:
         if publishers is None or topic is None or not self.since <= at < self.until:
@@ -63,9 +64,10 @@ class Wanted:
 
 
 class Deliveries:
-    """Counts, by reader and topic."""
+    """Counts, by reader and topic; `single`: each row by itself, the newest `KEPT`."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, *, single: bool = False) -> None:
+        self._single = single
         self.complete = True
         """Everything since then was looked at, and told."""
         self.counts: dict[Pair, Count] = {}
@@ -76,7 +78,7 @@ class Deliveries:
             return
         if not self._wanted.takes(row.publisher, row.topic, row.at):
             return
-        pair = (row.user, row.client, row.topic or "")
+        pair = (row.user, row.client, row.topic or "", row.at if self._single else 0.0)
         known = self.counts.get(pair)
         if known is not None:
             known.count += row.count
@@ -118,7 +120,7 @@ class Deliveries:
                 "first": each.first,
                 "last": each.last,
             }
-            for (user, client, topic), each in newest[:limit]
+            for (user, client, topic, _), each in newest[:limit]
         ]
 
 
