@@ -197,6 +197,34 @@ def flow(
 
 
 @app.command()
+def live(
+    rounds: Rounds = 7,
+    duration: Duration = 5.0,
+    rate: Annotated[int, typer.Option(help="Messages a second.", min=100)] = 20_000,
+    quick: Quick = False,
+    out: Out = RESULTS,
+    json_output: Json = False,
+    check: Check = False,
+) -> None:
+    """Live: how long messages take while ten callers list all clients.
+
+    Needs two cores. Results (markdown, CSV, machine) go to bench/results/.
+
+    [dim]tidegate bench live --quick[/dim]
+    """
+    from bench.harness.machine import describe
+    from bench.live import listing, report
+
+    with _failing():
+        plan = _plan(rounds, duration, quick=quick)
+        machine = describe()
+        with _progress(2 * plan.rounds) as before:
+            found = listing.measure(plan, before, rate)
+    stem = _stem("live", quick=plan.rounds < ENOUGH_ROUNDS)
+    _publish(report.report(found, machine), out, stem, json_output=json_output, check=check)
+
+
+@app.command()
 def scopes(
     work: Annotated[Names, _named("Only rates, saturated or indoors; can be repeated.")] = None,
     rounds: EveryRound = 3,
@@ -228,7 +256,9 @@ def scopes(
 
 @app.command()
 def links(
-    work: Annotated[Names, _named("Only batched, singly, latency, durable, chain or indoors; can be repeated.")] = None,
+    work: Annotated[
+        Names, _named("Only batched, singly, latency, gathered, durable, chain or indoors; can be repeated.")
+    ] = None,
     rounds: EveryRound = ENOUGH_ROUNDS,
     duration: Annotated[
         float, typer.Option(help="Seconds of each measurement; a chain takes 15 times as long at each rate.", min=0.2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sees to it that the servers and clients that tests use are installed, from Debian's packages: Mosquitto, PostgreSQL,
-# Node.js, Chromium, and what cuts networks and moves clocks.
+# OpenLDAP's slapd, Node.js, Chromium, and what cuts networks and moves clocks.
 # Where they cannot be installed their tests are skipped with the reason; with CI=true that is a failure.
 set -euo pipefail
 
@@ -9,6 +9,7 @@ has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
 missing=()
 has mosquitto || missing+=(mosquitto)
 has mosquitto_pub || missing+=(mosquitto-clients)
+has slapd || missing+=(slapd)
 has node || missing+=(nodejs)
 has npm || missing+=(npm)
 has ip || missing+=(iproute2)

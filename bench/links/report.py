@@ -12,7 +12,7 @@ from bench.harness.plot import REFERENCE, SUBJECT, Picture, bars
 from bench.harness.report import Line, Report, Table, not_quiet, numbers, places, show, who_was_busy
 from bench.links import chain_report, in_process
 from bench.links.nodes import SUBSCRIBERS, Formation
-from bench.links.works import ALL, JOBS, LATENCY, LOADS, PARTS, Compared, Findings, named
+from bench.links.works import ALL, JOBS, LOADS, PARTS, WAITED, Compared, Findings, named
 from bench.load.job import PAYLOAD, Outcome
 
 JUDGEMENT = (
@@ -69,7 +69,7 @@ def _notes(found: Findings) -> list[str]:
 def _contests(found: Findings) -> Table:
     def cell(one: Compared, outcomes: Sequence[Outcome | None]) -> str:
         values = figures.side(outcomes)
-        return f"{show(values.p50, 3, 1e3)} ms" if one.contest.load == LATENCY else f"{show(values.micros)} µs"
+        return f"{show(values.p50, 3, 1e3)} ms" if one.contest.load in WAITED else f"{show(values.micros)} µs"
 
     return Table(
         title="",
@@ -176,8 +176,8 @@ def _rounds(found: Findings) -> Iterator[Line]:
 
 def _pictures(found: Findings) -> Iterator[Picture]:
     """None if nothing of it was measured."""
-    shown = [one for one in _measured(found) if one[1] != LATENCY]
-    waited = [one for one in _measured(found) if one[1] == LATENCY]
+    shown = [one for one in _measured(found) if one[1] not in WAITED]
+    waited = [one for one in _measured(found) if one[1] in WAITED]
     heights = [max(1.0, 0.5 * len(each) + 0.8) for each in (shown, waited) if each]
 
     def fill(panels: Any) -> None:
@@ -194,10 +194,10 @@ def _pictures(found: Findings) -> Iterator[Picture]:
         if waited:
             bars(
                 next(rows),
-                [named(formation) for formation, _, _ in waited],
+                [f"{load}: {named(formation)}" for formation, load, _ in waited],
                 ("", [SUBJECT if one is ALL else REFERENCE for one, _, _ in waited], _medians(waited)),
                 scale=1e3,
-                label="median latency at 1,000 messages/s, ms",
+                label="median latency, ms",
             )
 
     if heights:

@@ -25,12 +25,15 @@ from bench.links.nodes import SUBSCRIBERS, Formation, certificates, running_all
 from bench.load.job import Job, Outcome, Shape
 
 ENOUGH_ROUNDS = 5
-BATCHED, SINGLY, LATENCY, DURABLE = "batched", "singly", "latency", "durable"
+BATCHED, SINGLY, LATENCY, GATHERED, DURABLE = "batched", "singly", "latency", "gathered", "durable"
+WAITED = (LATENCY, GATHERED)
+"""Where time counts, and not CPU."""
 CHAIN, INDOORS = "chain", "indoors"
 PARTS = {
     BATCHED: "1 publisher, batched, QoS 0, saturated",
     SINGLY: "100 publishers, one message at a time, QoS 0, saturated",
     LATENCY: "100 publishers, 1,000 messages/s, QoS 0",
+    GATHERED: "100 publishers, 10,000 messages/s, QoS 0: so many that the link gathers them for a moment",
     DURABLE: "100 publishers, durable QoS 1, saturated, beside Mosquitto's bridge with persistence",
     CHAIN: "one, three and five nodes in a row at six rates, beside as many Mosquittos with bridges",
     INDOORS: "as `batched`, without sockets and TLS",
@@ -39,13 +42,14 @@ JOBS = {
     BATCHED: Job(publishers=1, batch=6 * SUBSCRIBERS, subscribers=SUBSCRIBERS),
     SINGLY: Job(subscribers=SUBSCRIBERS),
     LATENCY: Job(shape=Shape.RATE, rate=1000, subscribers=SUBSCRIBERS),
+    GATHERED: Job(shape=Shape.RATE, rate=10_000, subscribers=SUBSCRIBERS),
     DURABLE: Job(qos=1, persistent=True, subscribers=SUBSCRIBERS),
 }
 ALONE = Formation()
 ALL, HALF, TENTH = (Formation(linked=SUBSCRIBERS // part) for part in (1, 2, 10))
 KEPT = Formation(linked=SUBSCRIBERS, durable=True)
 BRIDGED = Formation(linked=SUBSCRIBERS, durable=True, peer=Peer.MOSQUITTO)
-BRIEF_PARTS = (BATCHED, SINGLY, LATENCY, DURABLE, INDOORS)
+BRIEF_PARTS = (BATCHED, SINGLY, LATENCY, GATHERED, DURABLE, INDOORS)
 """What is measured where there is little time; chains need more."""
 
 
@@ -62,8 +66,8 @@ WHOLE = Scale()
 BRIEF = Scale(chains=chain.Extent(rates=(5_000, 10_000, 20_000), rounds=1, longer=5))
 QUICK = Scale(chains=chain.Extent(lengths=(3,), rates=(5_000,)), in_process=(3, 0.02))
 LOADS: dict[Formation, Sequence[str]] = {
-    ALONE: (BATCHED, SINGLY, LATENCY),
-    ALL: (BATCHED, SINGLY, LATENCY),
+    ALONE: (BATCHED, SINGLY, LATENCY, GATHERED),
+    ALL: (BATCHED, SINGLY, LATENCY, GATHERED),
     HALF: (BATCHED, SINGLY),
     TENTH: (BATCHED, SINGLY),
     KEPT: (DURABLE,),
@@ -109,7 +113,10 @@ CONTESTS = (
     Contest(load=SINGLY, title="all cross", reference=ALONE, linked=ALL),
     Contest(load=SINGLY, title="half cross", reference=ALONE, linked=HALF, goal=1.45),
     Contest(load=SINGLY, title="a tenth crosses", reference=ALONE, linked=TENTH, goal=1.1),
-    Contest(load=LATENCY, title="median added", reference=ALONE, linked=ALL, value=added, unit="ms", goal=1),
+    *(
+        Contest(load=load, title="median added", reference=ALONE, linked=ALL, value=added, unit="ms", goal=1)
+        for load in WAITED
+    ),
     Contest(load=DURABLE, title="all cross, beside Mosquitto", reference=BRIDGED, linked=KEPT, goal=1),
 )
 

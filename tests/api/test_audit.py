@@ -142,6 +142,18 @@ async def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.
         await until(lambda: not api.node.sink._heard)
 
 
+async def test_nothing_is_told_on_a_stream_after_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For up to five seconds it was: the token was looked at with each sign of life only."""
+    monkeypatch.setattr("tidegate.api.callers.TRUSTED", 0.0)  # as any other request
+    async with served(tmp_path) as api, Events(api) as events:
+        await until(lambda: bool(api.node.sink._heard))
+        api.node.row(1.0, "before")
+        assert await events.rule() == "before"
+        del api.node.tokens["auditor"]
+        api.node.row(2.0, "after")
+        await events.end()
+
+
 async def test_a_stream_ends_with_the_process(tmp_path: Path) -> None:
     async with served(tmp_path) as api, Events(api) as events:
         await until(lambda: bool(api.node.sink._heard))

@@ -34,6 +34,7 @@ policies:
   - {id: scales, subject: "user:scale", topic: "gym/scale/#", action: write}
   - {id: own, subject: "user:mary", topic: "gym/mary/#", action: write}
   - {id: coaches, subject: "role:coach", topic: "gym/#", action: read, when: "s.user == 'alice' || o.payload.v > 3"}
+  - {id: bobs, subject: "user:bob", topic: "gym/bob/#", action: write}
 preferences: [{id: filed, user: mary, topic: "gym/mary/private", when: "s.user == 'alice'"}]
 """
 
@@ -144,6 +145,16 @@ async def test_deliveries_are_counted_by_reader_and_topic(gym: Gym) -> None:
     await gym.ask("mary", "/me/deliveries", status=422, params={"topic": "a#"})
 
 
+async def test_a_client_identifier_makes_no_message_somebody_elses(gym: Gym) -> None:
+    """Several publishers stand in one text, and a client chose an identifier that looked like another of them."""
+    alice, forger = await gym.connect("alice", "a"), await gym.connect("bob", "x, user:mary/client:tr1")
+    await alice.subscribe("gym/#", qos=1)
+    await forger.publish("gym/bob/ride", b"{}", qos=1)
+    await alice.message()
+    assert (await gym.ask("mary", "/me/deliveries"))["items"] == []
+    assert [each["topic"] for each in (await gym.ask("bob", "/me/deliveries"))["items"]] == ["gym/bob/ride"]
+
+
 @pytest.mark.parametrize("gym", [{"RECORD": "off"}], indirect=True)
 async def test_a_node_that_records_nothing_says_so(gym: Gym) -> None:
     assert (await gym.ask("mary", "/me/deliveries"))["recorded"] is False
@@ -191,6 +202,7 @@ async def test_export_is_all_of_ones_own_and_nothing_of_others(gym: Gym) -> None
     found = await gym.ask("mary", "/me/export")
     assert found["person"] == {"roles": ["member"], "attributes": {"shoe": 41}}
     assert list(found["clients"]) == ["tr1"]
+    assert found["lake"] == {"rows": {}, "complete": True}, "there is no pipeline"
     assert sorted(each["id"] == "filed" for each in found["preferences"]) == [False, True]
     assert len(found["history"]) == 1
     assert [token["role"] for token in found["tokens"]] == ["user"]

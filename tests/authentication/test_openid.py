@@ -15,8 +15,9 @@ from joserfc.errors import SecurityWarning
 
 from issuers import CLIENT, Pretended, SigningKey, claims, pretended
 from tidegate.authentication import openid_provider
-from tidegate.authentication.openid_provider import OpenIdProvider, Unreachable
+from tidegate.authentication.openid_provider import OpenIdProvider
 from tidegate.authentication.openid_token import Person, UnknownSigner, Wrong, keys_of, looks_like_one, verify
+from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.config.identity_providers import Claims, Oidc
 from tidegate.errors import ConfigError
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tidegate.config import Config, parse
+from tidegate.config import Config, identity_providers, parse
 from tidegate.config.identity_providers import callback, providers
 from tidegate.errors import ConfigError
 
@@ -76,3 +76,34 @@ def test_where_browsers_come_back_to() -> None:
     named = config(there, http={"hosts": ["node.example"]})
     [(_, issuer)] = providers(named)
     assert callback(named, issuer) == there["redirect"]  # type: ignore[arg-type]
+
+
+DIRECTORY = {
+    "name": "people",
+    "url": "ldaps://directory.example",
+    "bind": {"dn": "cn=x", "password": "secret"},
+    "people": {"base": "ou=people"},
+}
+
+
+@pytest.mark.parametrize(
+    ("ldap", "why"),
+    [
+        ({"url": "https://directory.example"}, "ldaps://"),
+        ({"url": "ldaps://0.0.0.0"}, "nobody can connect"),
+        ({"people": {"base": "ou=people", "filter": "(uid=ana)"}}, "must hold `{name}`"),
+        ({"memberships": {"base": "ou=groups", "filter": "(cn=ops)"}}, "must hold `{dn}`"),
+        ({"bind": {"dn": "cn=x"}}, "is missing"),
+        ({"name": "gym"}, "the domain of this node"),
+        ({"mqtt": True}, "unknown key"),
+    ],
+)
+def test_what_the_file_cannot_say_of_a_directory(ldap: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        config(http={"ldap": {**DIRECTORY, **ldap}})
+
+
+def test_a_directory_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity_providers, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'tidegate\[ldap\]'"):
+        config(http={"ldap": DIRECTORY})

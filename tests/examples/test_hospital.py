@@ -253,7 +253,25 @@ async def test_figures_2_10_to_2_12_a_bogus_publisher_and_a_proof_that_travels(h
     assert hospital.denials("cardiology", rule=holder.rule) == []
 
 
-async def test_figure_2_13_and_appendix_b_rules_go_to_all_nodes_and_to_who_joins_later(hospital: Hospital) -> None:
+async def test_figure_2_11_rights_belong_to_who_is_at_the_other_end_of_a_connection(hospital: Hospital) -> None:
+    """The table of connections has the id of each neighbour; what a client may do is decided by who it has proved to
+    be, at its own node and at the next one, whatever it calls itself."""
+    ids = {hospital.link("cardiology", f"cardiology->{ward}")["node"] for ward in ("emergency", "radiology")}
+    own = {hospital.link(ward, f"{ward}->cardiology")["node"] for ward in ("emergency", "radiology")}
+    assert (len(ids), len(own), len(ids | own)) == (2, 1, 3)  # unique in the whole network
+    andrew = await hospital.staff("andrew", CARDIOLOGY)
+    await andrew.subscribe("angina/#", "ward/#", qos=1)
+    holder = john_may()
+    await johns(hospital, holder)
+    nina = await hospital.staff("nina", EMERGENCY, client_id="john-2")
+    for text in ("user:john", "john"):
+        assert await say(nina, TOPIC, text.encode()) == wire.Reason.NOT_AUTHORIZED
+    await andrew.silent()
+
+
+async def test_figures_2_13_to_2_16_and_appendix_b_rules_go_to_all_nodes_and_views_to_the_last(
+    hospital: Hospital,
+) -> None:
     """John opens his reports at his own node; Mark, a cardiologist by his capability, receives them elsewhere."""
     holder = john_may()
     mays = Holder("read:angina/#", subject="user:mark", issuer=MINISTRY, iss="ministry", groups=["cardiologists"])

@@ -28,23 +28,24 @@ topic # both 2 {prefixes}
 
 @contextlib.asynccontextmanager
 async def environments(
-    folder: Path, *policies: Any, prefixes: str = "", share: Any = (), **sections: Any
+    folder: Path, *policies: Any, prefixes: str = "", share: Any = (), near: Any = None, **sections: Any
 ) -> AsyncIterator[tuple[Served, Served, int, int]]:
-    """Two brokers, each with a guard for its clients; that of the first bridges to the guard of the second."""
+    """Two brokers, each with a guard for its clients; that of the first bridges to the guard of the second. `near`:
+    what else the first guard has, and `sections` the second."""
     (folder / "one").mkdir()
     (folder / "two").mkdir()
     people = {"users": {**PEOPLE, "bridge": user()}}
     bridges = {"one": {"user": "bridge", "secret": ONE, **({"share": share} if share else {})}}
-    same = {"node": {"name": "far", "domain": "test"}}
+    sections = {"node": {"name": "far", "domain": "test"}, **sections}
     with broker() as second:
         scope = {**HERE, "secret": TWO, "bridges": bridges}
         listeners = [{"url": "mqtt://127.0.0.1:PORT", "anonymous": True, "scope": "two"}]
         scopes = {"two": {"backend": f"mqtt://127.0.0.1:{second}", **scope}}
         async with guarded(
-            folder / "two", second, *policies, scopes=scopes, listeners=listeners, directory=people, **same, **sections
+            folder / "two", second, *policies, scopes=scopes, listeners=listeners, directory=people, **sections
         ) as two:
             with broker(BRIDGE.format(port=two.port, prefixes=prefixes)) as first:
-                here = {"node": {"name": "near", "domain": "test"}}
+                here = {"node": {"name": "near", "domain": "test"}, **(near or {})}
                 async with guarded(folder / "one", first, policy("all"), scope={**HERE, "secret": ONE}, **here) as one:
                     await connected(two)
                     yield one, two, first, second
@@ -84,6 +85,27 @@ async def test_messages_cross_in_both_directions(tmp_path: Path) -> None:
             await bob.publish("out/closed", b"no")
             assert await crossed(bob, mary, "out/a", b"%d" % qos, qos) == ("out/a", b"%d" % qos, qos)
         await bob.silent()
+
+
+@on_uvloop
+async def test_a_bridge_says_whether_it_is_connected(tmp_path: Path) -> None:
+    """Under its own name, retained in the broker behind the guard; its will says when it is gone."""
+    rules = (
+        policy("all", subject=["*", "link:one->two", "link:two->one"]),
+        policy("state", "$SYS/broker/connection/+/state"),
+    )
+    async with environments(tmp_path, *rules) as (_, two, _, _):
+        bob = await come(two, "bob")
+        await bob.subscribe("$SYS/broker/connection/+/state", qos=1)
+        connected = await bob.message()
+        assert connected.payload == b"1"
+        scope = two.node.scopes["two"]
+        bridge = next(each for each in scope.sessions.values() if each.subject.bridge)
+        assert connected.topic == f"$SYS/broker/connection/{bridge.client}/state"
+        assert bridge.connection is not None
+        bridge.connection.shell.transport.abort()  # type: ignore[attr-defined]
+        states = [(await bob.message()).payload for _ in range(2)]  # and it comes back
+        assert states == [b"0", b"1"]
 
 
 @on_uvloop

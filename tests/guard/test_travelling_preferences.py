@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from guard.guarded import HERE, broker, guarded, guarding
+from guard.test_bridging import environments
 from processes import Served, on_uvloop
 from sockets.acts import come, inbox, policy
 from tidegate.cli import certificates as cli
@@ -83,6 +84,24 @@ async def test_guards_of_different_domains(tmp_path: Path, papers: Path) -> None
         assert await readers(one, two, 1) == ["alice"]
         await one.reload(guarding(port, ALL, preferences=only("alice"), **section(papers, "near", "brand")))
         assert await readers(one, two, 1) == []
+
+
+@on_uvloop
+async def test_different_domains_over_a_bridge(tmp_path: Path, papers: Path) -> None:
+    """The guard between two environments passes on what it was told, and decides by it for its own clients."""
+    rules = (policy("all", subject=["*", "link:one->two", "link:two->one"]),)
+    near, far = (section(papers, *place) for place in (("near", "brand"), ("far", "other")))
+    for each in (near, far):
+        del each["scope"]
+    near["preferences"] = only("alice@other")
+    async with environments(tmp_path, *rules, near=near, **far) as (one, two, _, _):
+        alice, bob, mary = await come(two, "alice"), await come(two, "bob"), await come(one, "mary")
+        for end in (alice, bob):
+            await end.subscribe("open/#", qos=2)
+        for qos in (0, 1, 2):
+            await mary.publish("open/a", b"%d" % qos, qos=qos)
+            assert (await alice.message()).payload == b"%d" % qos
+        assert await inbox(bob) == []
 
 
 @on_uvloop

@@ -113,6 +113,51 @@ def _hello() -> bytes:
     return outgoing.read()
 
 
+@functools.cache
+def _first(number: int) -> list[bool]:
+    """Empty once the session of that number is there."""
+    return [True]
+
+
+def _back(number: int) -> Iterator[bytes]:
+    """A session with 5,000 subscriptions that comes back."""
+    lasting = wire.Properties(session_expiry_interval=1000)
+    packet = wire.Connect(
+        version=5,
+        client_id=f"large-{number}",
+        clean_start=False,
+        keep_alive=0,
+        username="mary",
+        password=b"pw",
+        properties=lasting,
+    )
+    yield wire.encode(packet, 5)
+    if _first(number):
+        _first(number).clear()
+        for start in range(0, 5000, 500):
+            subscriptions = tuple(wire.Subscription(filter=f"t/{number}/{each}") for each in range(start, start + 500))
+            yield wire.encode(wire.Subscribe(packet_id=1, subscriptions=subscriptions), 5)
+    yield b"\xe0\x00"
+
+
+def _burst(number: int) -> Iterator[bytes]:
+    """As much as nobody has to wait for, on one connection after the other."""
+    message = wire.encode(wire.Publish(topic="t/x", payload=b"", qos=1, packet_id=1), 5)
+    yield _connect(f"burst-{number}", "mary") + message * 300 + b"\xe0\x00"
+
+
+def _ways(number: int) -> Iterator[bytes]:
+    """4,096 filters that each of its topics agrees with up to the last level."""
+    start, tail = f"t/{number}/", "/b" * 50
+    filters = [start + "/".join(levels) + tail + "/end" for levels in itertools.product("a+", repeat=12)]
+    for at in range(0, len(filters), 512):
+        subscriptions = tuple(wire.Subscription(filter=each) for each in filters[at : at + 512])
+        yield wire.encode(wire.Subscribe(packet_id=1, subscriptions=subscriptions), 5)
+    for turn in itertools.count():
+        topics = (start + "/".join("a" * 12) + tail + f"/{turn}-{each}" for each in range(10))
+        yield b"".join(wire.encode(wire.Publish(topic=topic, payload=b""), 5) for topic in topics)
+
+
 def _half(number: int) -> Iterator[bytes]:
     will = wire.Will(topic="w", payload=b"x" * 60_000, qos=0, retain=False)
     return iter((_connect("half", will=will)[:-1],))
@@ -166,6 +211,13 @@ ATTACKS = {
     "overlapping": Attack(
         text="PUBLISH, each to another topic, under 4,096 filters of its own that all match",
         data=_overlapping,
+        user="mary",
+    ),
+    "back": Attack(text="sessions with 5,000 subscriptions that come back", data=_back, login=False),
+    "burst": Attack(text="CONNECT, 300 PUBLISH of QoS 1 and DISCONNECT", data=_burst, login=False),
+    "ways": Attack(
+        text="PUBLISH, each to another topic, under 4,096 long filters of its own that nearly match",
+        data=_ways,
         user="mary",
     ),
     "shared": Attack(

@@ -200,6 +200,27 @@ def test_a_ring_delivers_once(qos: int, level: str) -> None:
     assert [got(end) for end in ends] == [[("t", b"x")]] * 3
 
 
+@pytest.mark.parametrize("lowest", [0, 1])
+def test_the_qos_of_then_is_known_however_many_links_have_lowered_it(lowest: int) -> None:
+    a = Node("a", node_link("x", "y", out=(share("#", qos=lowest),)))
+    b = Node("b", node_link("y", "x", into=(share("#", qos=lowest),)), node_link("y", "z"))
+    reads = rule("r", "*", "#", Action.READ, when="p.qos == 2")
+    c = Node("c", node_link("z", "y"), policies=policies(ALL_WRITE, rule("in", "link:y->z", "#", Action.READ), reads))
+    cables = [Cable(a, b, "x->y"), Cable(b, c, "y->z")]
+    end, publisher = c.peer("s"), a.peer("p")
+    end.subscribe("#", 2)
+    for number in range(2):
+        say(publisher, "t", b"%d" % number, qos=2)
+        publisher.send(Pubrel(packet_id=7))
+        for cable in cables:
+            cable.run()
+        assert got(end) == [("t", b"%d" % number)]
+    say(publisher, "t", qos=1)
+    for cable in cables:
+        cable.run()
+    assert got(end) == []
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("back", [True, False])
 def test_two_links_into_scopes_that_are_linked_with_each_other(qos: int, back: bool) -> None:
@@ -243,6 +264,33 @@ def test_a_copy_that_was_refused_does_not_shadow_a_good_one(qos: int) -> None:
         first.run()
         second.run()
         assert got(end) == [("t", b"%d" % number)]
+
+
+@pytest.mark.parametrize("direct_first", [True, False])
+def test_a_retained_message_keeps_the_types_of_all_links_that_it_has_come_over(direct_first: bool) -> None:
+    a = Node("a", node_link("x", "z"), node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    types = Brokering([("in", "out")], default=Types(inward="in", outward="out"))
+    c = Node("c", node_link("z", "x", types=("in", "shut")), node_link("z", "y"), brokering=types)
+    cables = [Cable(a, c, "x->z"), Cable(a, b, "x->y"), Cable(b, c, "y->z")]
+
+    def run() -> None:
+        for cable in cables if direct_first else reversed((*cables, *cables[1:])):
+            cable.run()
+
+    run()
+    run()
+    publisher = a.peer("p")
+    say(publisher, "t", b"1", qos=1, retain=True)
+    run()
+    run()
+    late = c.peer("late")
+    late.subscribe("#", 1)
+    assert got(late) == [("t", b"1")]
+    say(publisher, "t", b"", qos=1, retain=True)
+    run()
+    run()
+    assert c.scope.retained.get("t") is None
 
 
 def test_where_there_is_no_ring_nothing_is_remembered_of_qos_0() -> None:

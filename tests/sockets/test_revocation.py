@@ -75,11 +75,13 @@ async def test_live(tmp_path: Path, name: str, qos: int) -> None:
             await end.subscribe("t", qos=qos)
         for number in NUMBERS:
             if number == K:
+                for end in (*ends, bob):  # it is sent: on a busy machine it would be decided a moment later
+                    assert await numbers(end) == NUMBERS[:K]
                 await reload(node, after)
             await say(mary, "t", numbered(number), qos=qos)
         for end in ends:
-            assert await numbers(end) == NUMBERS[:K]
-        assert await numbers(bob) == (NUMBERS if name in SPARES_BOB else NUMBERS[:K])
+            assert await numbers(end) == []
+        assert await numbers(bob) == (NUMBERS[K:] if name in SPARES_BOB else [])
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -38,8 +38,11 @@ def admin_commands(
     consumers = None if administration is None else Consumers(administration)
     tokens = None if administration is None else administration.tokens
 
-    def checked(credential: str) -> dict[str, Any]:
-        return sign_ins.check(credential) if credential.startswith(PREFIX) else _there(tokens).check(credential)
+    async def checked(credential: str) -> dict[str, Any]:
+        if not credential.startswith(PREFIX):
+            return _there(tokens).check(credential)
+        await sign_ins.refresh(credential)
+        return sign_ins.check(credential)
 
     async def explain(question: Question) -> dict[str, Any]:
         try:

@@ -23,8 +23,9 @@ from typing import Any, Final, TypeVar
 
 from tidegate.admin.control_commands import OpenIdBegin, OpenIdFinish
 from tidegate.authentication.identity_providers import Busy, IdentityProviders
-from tidegate.authentication.openid_provider import OpenIdProvider, Unreachable
+from tidegate.authentication.openid_provider import OpenIdProvider
 from tidegate.authentication.openid_token import Person, Wrong
+from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.bounded import Newest
 from tidegate.config import Config
 from tidegate.config.identity_providers import callback

@@ -6,20 +6,28 @@ the node from then on.
   had when they signed in, the token, or the issuer. That is looked up with every request.
 - Which role somebody has, `http.roles` says: the first of admin, operator, auditor that lists them, else `user`.
   Whoever has registered by themselves is a user.
-- Passwords are verified as over MQTT: off the loop, and with the same limits against guessing.
+- Passwords are verified as over MQTT: off the loop, and with the same limits against guessing. Whoever is no user of
+  the file is asked for in the LDAP directories, off the loop too.
+- What a directory says of somebody is at most `STALE` seconds old. When it cannot be asked their session is worth
+  nothing until it can.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import re
 import secrets
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
 from typing import Any, Final, Protocol
+
+import structlog
 
 from tidegate.admin.administration import Administration
 from tidegate.admin.control_commands import OpenIdBegin, OpenIdFinish, SignIn, SignOut
@@ -29,8 +37,9 @@ from tidegate.admin.roles import Role
 from tidegate.admin.token_administration import TokenAdministration
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
-from tidegate.authentication.identity_providers import IdentityProviders
-from tidegate.authentication.openid_token import Person
+from tidegate.authentication.identity_providers import Busy, IdentityProviders
+from tidegate.authentication.openid_token import Person, Wrong
+from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
 from tidegate.config.administration import AdministrativeRole
@@ -48,6 +57,13 @@ MOST: Final = 10_000
 OWN: Final = 50
 """Of one user; beyond that their oldest goes."""
 RULE: Final = "sign-in"
+REFRESH: Final = 25.0
+"""Seconds after which a directory is asked again, by whoever comes next."""
+STALE: Final = 60.0
+"""Seconds after which what it has said counts no more."""
+QUIET: Final = 30.0
+"""Seconds between two lines of the log about it."""
+log = structlog.get_logger("tidegate.node")
 _SESSION: Final = re.compile(r"ts_[A-Za-z0-9_-]{43}")
 
 
@@ -69,8 +85,10 @@ class Session:
     """When it was shown that it is them; None: a token was shown."""
     person: Person | None = None
     """Whom an identity provider vouches for."""
-    issuer: str | None = None
-    """The address of that provider."""
+    place: str | None = None
+    """Where that provider is."""
+    looked: float = math.inf
+    """When its directory was asked last, by the steady clock; it is asked again."""
 
 
 class SigningNode(Protocol):
@@ -92,6 +110,7 @@ class SignIns:
         self._node = node
         self._sessions: dict[bytes, Session] = {}  # by digest, the oldest first
         self.elsewhere = OpenIdSignIns(node.providers)
+        self._untold_until = 0.0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -107,7 +126,11 @@ class SignIns:
         if command.token is not None:
             session = self._by_token(command.token, now)
         elif command.user is not None and command.password is not None:
-            session = await self._by_password(command.user, command.password, command.address, now)
+            if self._password(command.user) is None and self._node.providers.directories:
+                person = await self._person(command.user, command.password, command.address)
+                session = self._by_person(person, looked=monotonic())
+            else:
+                session = await self._by_password(command.user, command.password, command.address, now)
         else:
             raise Problem("sign in with `user` and `password`, or with `token`", problem="invalid")
         return self._begun(session, command.address)
@@ -191,7 +214,59 @@ class SignIns:
             signed_in=now,
         )
 
-    def _by_person(self, person: Person) -> Session:
+    async def _person(self, user: str, password: str, address: str) -> Person:
+        """Whom a directory knows by that name and password: `NAME`, or `NAME@DIRECTORY`."""
+        providers, passwords = self._node.providers, self._node.passwords
+        name, _, domain = user.rpartition("@")
+        asked = [providers.directories[domain]] if name and domain in providers.directories else []
+        for directory in asked or list(providers.directories.values()):
+            if passwords.turns_away(user, address):
+                raise Problem("too many wrong passwords; wait a minute", problem="too-many")
+            try:
+                return await self._ask(partial(directory.verify, name if asked else user, password))
+            except Wrong:
+                passwords.failed(user, address)
+        self._refused(address, user, "wrong user name or password")
+        raise Problem("wrong user name or password; try again", problem="unauthenticated")
+
+    async def _ask(self, question: Callable[[], Person]) -> Person:
+        try:
+            return await self._node.providers.ask(question)
+        except Busy:
+            raise Problem("too many are signing in; come again", problem="unavailable") from None
+        except Unreachable as error:
+            self._tell(str(error))
+            text = "the directory cannot be asked now; tell an administrator, or come again"
+            raise Problem(text, problem="unavailable") from None
+
+    def _tell(self, why: str) -> None:
+        """To the log, and not to whoever signs in."""
+        now = monotonic()
+        if now >= self._untold_until:
+            self._untold_until = now + QUIET
+            log.warning("an LDAP directory cannot be asked: its people cannot sign in", reason=why)
+
+    async def refresh(self, text: str) -> None:
+        """Asks the directory again who has a session, if that was a while ago."""
+        digest = _digest(text)
+        session = self._sessions.get(digest)
+        if session is None or session.person is None or monotonic() - session.looked < REFRESH:
+            return
+        directory = self._node.providers.directories.get(session.person.provider)
+        if directory is None:
+            return
+        looked = monotonic()
+        try:
+            person = await self._ask(partial(directory.person, session.person.name))
+        except Wrong:
+            self._sessions.pop(digest, None)
+        except Problem:
+            return  # what is known counts until it is too old
+        else:
+            if self._sessions.get(digest) is session:
+                self._sessions[digest] = replace(session, person=person, looked=looked)
+
+    def _by_person(self, person: Person, looked: float = math.inf) -> Session:
         return Session(
             id=secrets.token_hex(8),
             user=person.full_name,
@@ -199,13 +274,9 @@ class SignIns:
             role=self._role_of_person(person),
             expires=min(time.time() + self._longest, person.expires),
             person=person,
-            issuer=self._issuer(person.provider),
+            place=self._node.providers.place(person.provider),
+            looked=looked,
         )
-
-    def _issuer(self, provider: str) -> str | None:
-        """Its address; None: there is no such provider any more."""
-        known = self._node.providers.issuers.get(provider)
-        return None if known is None else known.settings.issuer
 
     def _refused(self, address: str, user: str, why: str) -> None:
         audit = self._node.audit
@@ -228,6 +299,8 @@ class SignIns:
         """Whose it is, if it still counts; a Problem otherwise."""
         digest = _digest(text)
         session = self._sessions.get(digest) if _SESSION.fullmatch(text) else None
+        if session is not None and monotonic() - session.looked >= STALE:
+            raise Problem("the directory of this person cannot be asked now; come again", problem="unavailable")
         if session is None or not self._counts(session):
             self._sessions.pop(digest, None)
             raise Problem("this session has ended; sign in again", problem="unknown")
@@ -243,7 +316,8 @@ class SignIns:
                 return False
             return bool(token["role"] == session.role and token["identity"] == session.identity)
         if session.person is not None:
-            known = session.issuer is not None and self._issuer(session.person.provider) == session.issuer
+            place = self._node.providers.place(session.person.provider)
+            known = place is not None and place == session.place
             return known and self._role_of_person(session.person) is session.role
         user = session.user or ""
         return (

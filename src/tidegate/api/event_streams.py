@@ -31,7 +31,7 @@ def check_streams(request: Request, following: int) -> None:
 
 
 async def beating(request: Request, pieces: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """What the node tells; None every `BEAT` seconds, once the token was checked again."""
+    """What the node tells, to whom it may be told; None every `BEAT` seconds, once the token was checked again."""
     callers: Callers = request.app.state.callers
     stopping: asyncio.Event = request.app.state.stopping
     stop = asyncio.ensure_future(stopping.wait())
@@ -51,6 +51,7 @@ async def beating(request: Request, pieces: AsyncGenerator[Any, None]) -> AsyncG
                 item, piece = piece.result(), None
                 if item is None:
                     return
+                await callers.caller(request)  # nothing is told to whoever has lost their access meanwhile
                 yield item
     finally:
         stop.cancel()

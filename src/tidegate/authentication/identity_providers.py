@@ -1,4 +1,4 @@
-"""The identity providers of a node (`http.oidc`), and the threads on which they are asked.
+"""The identity providers of a node (`http.oidc`, `http.ldap`), and the threads on which they are asked.
 
 They have threads of their own, few and with a bounded queue: an issuer that hangs keeps nobody waiting but those who
 sign in there. A provider whose settings stay the same keeps what it has fetched when the configuration changes.
@@ -11,9 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from tidegate.authentication.ldap_directory import LdapDirectory
 from tidegate.authentication.openid_provider import OpenIdProvider
 from tidegate.config import Config
-from tidegate.config.identity_providers import Oidc, providers
+from tidegate.config.identity_providers import Ldap, Oidc, providers
 
 THREADS: Final = 4
 WAITING: Final = 64
@@ -31,6 +32,7 @@ class IdentityProviders:
 
     def __init__(self, config: Config) -> None:
         self.issuers: dict[str, OpenIdProvider] = {}
+        self.directories: dict[str, LdapDirectory] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="identity")
         self._waiting = 0
         self.change(config)
@@ -38,12 +40,21 @@ class IdentityProviders:
     def change(self, config: Config) -> None:
         """Those of another configuration from now on."""
         before = self.issuers
-        self.issuers = {}
+        self.issuers, self.directories = {}, {}
         for _, settings in providers(config):
             if isinstance(settings, Oidc):
                 same = before.get(settings.name)
                 kept = same is not None and same.settings == settings
                 self.issuers[settings.name] = same if same is not None and kept else OpenIdProvider(settings)
+            elif isinstance(settings, Ldap):
+                self.directories[settings.name] = LdapDirectory(settings)
+
+    def place(self, name: str) -> str | None:
+        """Where a provider is; None: there is none of that name any more."""
+        if (issuer := self.issuers.get(name)) is not None:
+            return issuer.settings.issuer
+        directory = self.directories.get(name)
+        return None if directory is None else str(directory.settings.url)
 
     async def ask(self, question: Callable[[], T]) -> T:
         """What a provider answers; Busy if too many are asking."""

@@ -22,7 +22,7 @@ import orjson
 
 from tidegate.authentication import openid_token
 from tidegate.authentication.openid_token import IssuerKey, Person, UnknownSigner, Wrong
-from tidegate.authentication.outgoing_request import Failed, OutgoingRequest
+from tidegate.authentication.outgoing_request import Failed, OutgoingRequest, Unreachable
 from tidegate.config.address import is_loopback
 from tidegate.config.identity_providers import Oidc
 from tidegate.errors import ConfigError
@@ -33,10 +33,6 @@ PAUSE: Final = 30.0
 RETRY: Final = 5.0
 STALE: Final = 6 * 3600.0
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
-
-
-class Unreachable(Exception):
-    """The issuer does not answer, or not as it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

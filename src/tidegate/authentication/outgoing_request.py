@@ -30,6 +30,10 @@ class Failed(Exception):
     """Why there is no answer, or none that counts."""
 
 
+class Unreachable(Exception):
+    """An identity provider does not answer, or not as it should."""
+
+
 class OutgoingRequest(threading.Thread):
     """In a thread of its own: a name that is not resolved, or headers that come byte by byte, have no end that could be
     set. Nobody waits for it when the node stops."""

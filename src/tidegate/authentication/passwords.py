@@ -172,6 +172,19 @@ class Passwords:
             self._call(lambda: self._done(loser, Outcome.BUSY))
         self._pool.submit(self._work)
 
+    def turns_away(self, user: str, address: str) -> bool:
+        """Whether somebody has failed too often to be asked for a password that another place verifies."""
+        with self._lock:
+            return self._limited(self._elsewhere(user, address), self._clock())
+
+    def failed(self, user: str, address: str) -> None:
+        """Such a password was wrong."""
+        with self._lock:
+            self._count_failure(self._elsewhere(user, address), self._clock())
+
+    def _elsewhere(self, user: str, address: str) -> Attempt:
+        return Attempt(self._key, user, b"", None, address, "", session=False)
+
     def close(self) -> None:
         """Stops the threads, waiting for what is being computed. Answers not given yet are never given."""
         self._closed = True

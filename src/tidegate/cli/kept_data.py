@@ -14,6 +14,7 @@ def kept() -> None:
     """Erase or read what is kept of somebody. What to do comes from the node, over standard input."""
     import orjson
 
+    from tidegate.admin.give_way import give_way
     from tidegate.errors import TidegateError
 
     try:
@@ -21,6 +22,8 @@ def kept() -> None:
         do = {"erase": _erase, "read": _read}[job["do"]]
     except (ValueError, TypeError, KeyError):
         terminal.usage("the node starts this itself: see `tidegate me erase` and `tidegate me export`")
+    if do is _erase:
+        give_way()  # nobody waits for that
     try:
         answer = do(job)
     except (TidegateError, OSError) as error:

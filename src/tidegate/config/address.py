@@ -34,6 +34,8 @@ class Scheme(StrEnum):
     HTTP = "http"
     HTTPS = "https"
     TLS = "tls"
+    LDAP = "ldap"
+    LDAPS = "ldaps"
     UNIX = "unix"
 
 
@@ -48,7 +50,7 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        return self.scheme in (Scheme.MQTTS, Scheme.WSS, Scheme.HTTPS, Scheme.TLS)
+        return self.scheme in (Scheme.MQTTS, Scheme.WSS, Scheme.HTTPS, Scheme.TLS, Scheme.LDAPS)
 
     @property
     def websocket(self) -> bool:
@@ -204,6 +206,19 @@ def parse_backend(written: object) -> Address:
     return _connectable(_parse_backend(written), "the broker")
 
 
+_parse_ldap: Final = _Format(
+    ports={Scheme.LDAPS: 636, Scheme.LDAP: 389},
+    example="write for example `ldaps://directory.example`, or `ldap://directory.example` for StartTLS",
+    identity="write them as `bind` beside it",
+    hosts="write the name or address of the directory's machine",
+).parse
+
+
+def parse_ldap(written: object) -> Address:
+    """The address of an LDAP directory."""
+    return _connectable(_parse_ldap(written), "the directory")
+
+
 _TEXT: Final = PlainSerializer(str, return_type=str)
 
 
@@ -218,3 +233,4 @@ HttpAddress = Annotated[Address, PlainValidator(_parse_http), _TEXT, _url(r"^htt
 FarAddress = Annotated[Address, PlainValidator(parse_far), _TEXT, _url(r"^mqtts?://[^/\s]+/?$")]
 TlsAddress = Annotated[Address, PlainValidator(parse_tls), _TEXT, _url(r"^tls://[^/\s]+/?$")]
 BackendAddress = Annotated[Address, PlainValidator(parse_backend), _TEXT, _url(r"^(mqtts?://[^/\s]+/?|unix:///.+)$")]
+LdapAddress = Annotated[Address, PlainValidator(parse_ldap), _TEXT, _url(r"^ldaps?://[^/\s]+/?$")]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, ValidationInfo
 
 from tidegate.config.address import HttpAddress
-from tidegate.config.identity_providers import OidcIssuers
+from tidegate.config.identity_providers import LdapDirectories, OidcIssuers
 from tidegate.config.listeners import certificate_problems
 from tidegate.config.problems import Finding, requires
 from tidegate.config.section import CheckedSection, FilePath, Section
@@ -97,6 +97,8 @@ class Http(Section):
     """How long somebody who has signed in stays so."""
     oidc: OidcIssuers = ()
     """OpenID Connect issuers whose people sign in here: one, or a list."""
+    ldap: LdapDirectories = ()
+    """LDAP directories whose people sign in here with their password there: one, or a list."""
     max_connections: Count = Field(default=512, ge=1, le=100_000)
     """Connections at a time, also those in a TLS handshake. Health checks and administrators are let in all the
     same."""

@@ -142,7 +142,7 @@ class Directory(Section):
 def has_other_authentication(config: Config) -> bool:
     """Whether somebody else than the directory may vouch for users."""
     asked = any(scope.asks_broker for scope in config.scopes.values())
-    elsewhere = config.http is not None and bool(config.http.oidc)
+    elsewhere = config.http is not None and bool(config.http.oidc or config.http.ldap)
     return asked or elsewhere or bool(config.authentication.methods) or config.capabilities is not None
 
 

@@ -7,12 +7,13 @@ Their people belong to a domain of their own, as those of another node do: `name
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field
 
-from tidegate.config.address import is_loopback
+from tidegate.config.address import LdapAddress, is_loopback
 from tidegate.config.directory import AttributeName
 from tidegate.config.problems import Finding, refusal, requires
 from tidegate.config.section import FilePath, Identity, Name, OneOrMore, Section, listed
@@ -81,8 +82,6 @@ class Provider(Section):
     """Groups there, each with the group here that it is. Default: they are `group@domain` here."""
     roles: Mapping[Identity, Identity] = Field(default_factory=dict)
     """Roles there, each with the role here that it is. Default: they are `role@domain` here."""
-    mqtt: Switch = False
-    """Whether its people may connect over MQTT too. Default: they only sign in over HTTP."""
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -124,6 +123,9 @@ class Oidc(Provider):
     """Where its tokens say what."""
     audience: tuple[Text, ...] = ()
     """For whom tokens may be that are shown over MQTT (`aud`): one of these. Default: `client`."""
+    mqtt: Switch = False
+    """Whether its tokens are taken over MQTT too, as a password or by the method OAUTHBEARER. Default: its people only
+    sign in over HTTP."""
     redirect: Annotated[str, AfterValidator(_redirect)] | None = None
     """Where it sends browsers back to, as it is registered there. Default: `/oidc/callback` at `http.url`."""
 
@@ -140,7 +142,60 @@ class Oidc(Provider):
         return tuple(self.claims.attributes)
 
 
+class LdapBind(Section):
+    """As whom the directory is searched."""
+
+    dn: Text
+    """The name of an account that may search it."""
+    password: Text = Field(repr=False)
+    """Its password, from `${NAME}`."""
+
+
+class LdapPeople(Section):
+    """Where people are in the directory."""
+
+    base: Text
+    """Below which entry."""
+    filter: Annotated[Text, requires(lambda text: "{name}" in text, "must hold `{name}`; write it so")] = "(uid={name})"
+    """Which entry is that of somebody: `{name}` stands for what they type, escaped. It must find one at most."""
+    name: Text = "uid"
+    """The attribute that holds their name."""
+    attributes: Mapping[AttributeName, Text] = Field(default_factory=dict)
+    """Attributes that conditions read as `s.NAME`, each with that of the entry that holds it."""
+
+
+class LdapMemberships(Section):
+    """Where groups are in the directory."""
+
+    base: Text
+    """Below which entry."""
+    filter: Annotated[
+        Text, requires(lambda text: "{dn}" in text or "{name}" in text, "must hold `{dn}` or `{name}`")
+    ] = "(member={dn})"
+    """Which groups somebody is in: `{dn}` stands for their entry, `{name}` for their name, both escaped."""
+    name: Text = "cn"
+    """The attribute that holds the name of a group."""
+
+
+class Ldap(Provider):
+    """An LDAP directory, whose people sign in with their password there."""
+
+    url: LdapAddress
+    """`ldaps://`, or `ldap://`, which begins TLS with StartTLS. Its certificate must be for that name."""
+    bind: LdapBind
+    """As whom it is searched."""
+    people: LdapPeople
+    """Where people are."""
+    memberships: LdapMemberships | None = None
+    """Where their groups are. `roles` says which of them are roles here. Default: they have none."""
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        return tuple(self.people.attributes)
+
+
 OidcIssuers = OneOrMore[Oidc]
+LdapDirectories = OneOrMore[Ldap]
 
 
 def providers(config: Config) -> Iterator[tuple[tuple[str | int, ...], Provider]]:
@@ -148,6 +203,8 @@ def providers(config: Config) -> Iterator[tuple[tuple[str | int, ...], Provider]
     if config.http is not None:
         for below, issuer in listed(config.http.oidc):
             yield ("http", "oidc", *below), issuer
+        for below, directory in listed(config.http.ldap):
+            yield ("http", "ldap", *below), directory
 
 
 def domains(config: Config) -> dict[str, Domain]:
@@ -174,6 +231,8 @@ def problems(config: Config) -> Iterator[Finding]:
         if other := taken.get(provider.name):
             yield (*place, "name"), f"is `{provider.name}`, {other}; its people need one of their own"
         taken[provider.name] = "that of another one here"
+        if isinstance(provider, Ldap) and find_spec("ldap3") is None:
+            yield place, "needs the library ldap3, which is not installed; run `pip install 'tidegate[ldap]'`"
         if not isinstance(provider, Oidc):
             continue
         if provider.issuer in issuers:

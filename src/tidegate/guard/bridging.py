@@ -14,11 +14,12 @@ from tidegate.bounded import Bounded
 from tidegate.config.links import Unenveloped
 from tidegate.gate import Deny, Known, Step
 from tidegate.gate.decision import PartialDecision, evaluate
+from tidegate.gate.stages.write_reserved_topics import STATES, is_own_state
 from tidegate.guard import envelopes
 from tidegate.guard.envelopes import ALTERED, CALLED, Unauthentic, altered
 from tidegate.policy import Subject
 from tidegate.policy.scopes import ScopeLink
-from tidegate.session import Message, NodeLinkEnd, forwarded
+from tidegate.session import Message, NodeLinkEnd, Session, forwarded
 from tidegate.wire import NONE, Publish
 from tidegate.wire.envelope import Envelope
 
@@ -121,6 +122,15 @@ class Bridge:
         if isinstance(verdict, Message):
             verdict.link = self.inward.type
         return verdict
+
+    def tell_state(self, session: Session, topic: str, payload: bytes, retain: bool) -> None:
+        """Whether the bridge is connected, which it says under its own name, or has said with its will. It belongs to
+        neither environment, and lies in the broker as it is."""
+        if is_own_state(session.subject, topic) and payload in STATES:
+            site = self.scope.site
+            site.number += 1
+            state = Message(topic, payload, 1, retain, site.wall, site.origin, site.number, session.context, "in")
+            self.scope.service.session.publish(state)
 
     def _plain(self, packet: Publish, topic: str, before: str) -> Message | Deny:
         """A message of nobody in particular."""

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.gate import Deny, Plan
+from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.scope.delivered_once import Seen
 from tidegate.scope.path import Egress, Path
-from tidegate.session import Delivery, Message, Session
+from tidegate.session import Delivery, Link, Message, Session
+from tidegate.wire import NONE, Properties
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
@@ -27,6 +29,26 @@ class GuardedPath(Path):
 
     def _egress(self, stopwatch: Callable[[], float]) -> GuardedEgress:
         return GuardedEgress(self.scope, self.monitoring, stopwatch)
+
+    def send(
+        self,
+        link: Link,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NONE,
+        expiry: int | None = None,
+        source: Session | None = None,
+    ) -> Deny | int:
+        """The will of a bridge between environments says whether it is connected."""
+        if isinstance(source, GuardedSession) and source.bridge is not None and is_own_state(source.subject, topic):
+            source.bridge.tell_state(source, topic, payload, retain)
+            return 1
+        return super().send(
+            link, topic, payload, qos=qos, retain=retain, properties=properties, expiry=expiry, source=source
+        )
 
     def arrived(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         """What is retained the broker keeps."""

@@ -30,13 +30,16 @@ def framed(scope: GuardedScope, message: Message, version: int, maximum: int) ->
     """A message as it goes to the broker. ValueError: the broker takes no packet of that size (`maximum`; 0: any)."""
     topic, payload, now = message.topic.encode(), message.payload, scope.site.now
     properties = _forwarded(message, version, now)
-    if scope.settings.as_property:
+    plain = message.topic.startswith("$SYS/")  # as the broker itself says it
+    if plain:
+        pass
+    elif scope.settings.as_property:
         pairs = tuple(pair for pair in properties.user_properties if pair[0] != PROPERTY)
         own = (PROPERTY, to_property(scope.envelopes.envelope(message, now)))
         properties = replace(properties, user_properties=(*pairs, own))
     else:
         payload = scope.envelopes.sealed(message, now)
-    clears = message.retain and not message.payload and not scope.settings.as_property
+    clears = message.retain and not (message.payload or plain or scope.settings.as_property)
     head, tail = encode_publish_parts(topic, payload, message.qos, message.retain and not clears, version, properties)
     if maximum and len(head) + len(tail) + 2 * (message.qos > 0) > maximum:
         raise ValueError(LARGE)

@@ -83,7 +83,8 @@ class RelayedPublishing(Publishing):
         if (alias := properties.topic_alias) is not None:
             packet = replace(packet, topic=self._resolve(alias, packet.topic.encode()).decode())
         pid, qos, topic = packet.packet_id, packet.qos, packet.topic
-        if topic[:1] == "$":  # it says whether it is connected, to whoever looks at this node
+        if topic[:1] == "$":
+            bridge.tell_state(session, topic, packet.payload, packet.retain)
             if qos:
                 self._taken_here(pid, qos)
             return

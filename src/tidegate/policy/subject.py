@@ -82,6 +82,11 @@ class Subject:
         return f"user:{self.user}/{self.kind}:{self.client}"
 
 
+def in_list(name: str) -> str:
+    """A name as it stands among others, with `, ` between them: clients choose theirs, and must not look like two."""
+    return name.replace(", ", ",")
+
+
 def state_topic(client: str) -> str:
     """Where a bridge says whether it is connected; empty if no topic can hold its name."""
     return "" if not client or {"/", "+", "#"} & set(client) else f"$SYS/broker/connection/{client}/state"

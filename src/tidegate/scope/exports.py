@@ -64,10 +64,10 @@ class LinkExports:
         self.link = link
         self._gate = gate
         self._here = here
-        self._statics: Weighed[tuple[bytes, str, str, str], tuple[bytes, bytes]] = Weighed(
+        self._statics: Weighed[tuple[bytes, str, str, str], tuple[bytes, bytes, int | None]] = Weighed(
             STATICS, STATIC_BYTES, _weight
         )
-        """The static part, and the topic there."""
+        """The static part, the topic there, and the QoS that it was published with if a link has lowered that."""
         self._heads: Weighed[tuple[bytes, bytes, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         self._signed: Weighed[tuple[bytes, str, str, str], bytes] = Weighed(STATICS, STATIC_BYTES, _weight)
         """The static part of what others have signed; empty: it is not what they signed any more."""
@@ -82,16 +82,19 @@ class LinkExports:
         if known is None:
             name = self.link.crossing(message.topic)
             topic = message.topic if name is None else name[0]  # what does not cross is never sent
-            known = self._statics[key] = encode_static(self._static(message)), topic.encode()
-        static, there = known
+            published_with = self._gate().attributes.context(message).qos
+            known = self._statics[key] = encode_static(self._static(message)), topic.encode(), published_with
+        static, there, own_qos = known
+        if own_qos is None:
+            own_qos = message.qos
         id = origin.key
         if message.properties is NONE and message.expires is None and not message.retain and not self.signs:
-            dynamic = plain(id, message.number, message.published, message.qos, message.output)
+            dynamic = plain(id, message.number, message.published, own_qos, message.output)
             tail = b"\0%b%b%b" % (static, dynamic, message.payload)
             return publish_head(there, qos, retain, len(tail)), tail
         expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
         properties, text = message.properties, carried(message.properties)
-        published, own_qos, retained = message.published, message.qos, message.retain
+        published, retained = message.published, message.retain
         signature = attested = None
         if properties is not NONE:
             attested = self._attested(message)
@@ -101,7 +104,7 @@ class LinkExports:
             signature, published, own_qos, retained = attested.about
             static = self._signed[key]
         elif self.signs:
-            signature = self._signature(static, message, proof, properties)
+            signature = self._signature(static, message, own_qos, proof, properties)
         payload = seal(
             static,
             id,
@@ -159,10 +162,12 @@ class LinkExports:
         there = (message.topic if crossed is None else crossed[0]).encode()
         return b"%b%b\0%b" % (len(there).to_bytes(2, "big"), there, encode_static(self._static(message)))
 
-    def _signature(self, static: bytes, message: Message, proof: bytes | None, properties: Properties) -> bytes:
+    def _signature(
+        self, static: bytes, message: Message, qos: int, proof: bytes | None, properties: Properties
+    ) -> bytes:
         """Of this node."""
         signatures = self._control.links.signatures
-        return signatures.signature(self._opened[static], message, proof, properties)
+        return signatures.signature(self._opened[static], message, qos, proof, properties)
 
     def _attested(self, message: Message) -> Attested | None:
         """What the node has signed that made the message, if nothing of that has changed since."""
@@ -253,7 +258,7 @@ class SigningExports(LinkExports):
         for payload in payloads:
             site.number += 1
             message = Message("", payload, 0, False, site.wall, site.origin, site.number, b"", "")
-            signature = self._signature(static, message, None, NONE)
+            signature = self._signature(static, message, 0, None, NONE)
             body = seal(
                 static, site.origin.key, site.number, 0, site.wall, None, 0, False, payload, None, None, signature
             )

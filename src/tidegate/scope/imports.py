@@ -84,10 +84,11 @@ class LinkImports:
             self.control.came_retained(packet.topic)
         known = self._known(static, id)
         kept = self.scope.retained.get(packet.topic) if packet.retain else None
-        if kept is not None and self._id(kept) == known:
+        same = kept is not None and self._id(kept) == known
+        again = self.ringed and same is packet.retain and self.control.links.copies.another(known, link.subject.client)
+        if same and not again:
             return None
         seen = known in self.scope.seen_ids or (ringed and known in self.scope.seen_ids.unkept)
-        again = self.ringed and not packet.retain and self.control.links.copies.another(known, link.subject.client)
         if not again and self.ringed and (self._elsewhere(known) or (ringed and seen)):
             return None
         if once and not again and known in self.scope.seen_ids and not (packet.retain and self._renamed(before, known)):

@@ -112,8 +112,11 @@ class LinkSignatures:
 
     # -- this node signs -------------------------------------------------------------------------------------------
 
-    def signature(self, static: Static, message: Message, proof: bytes | None, properties: Properties) -> bytes:
-        """Of this node, of a message that it has made, or whose origin has not signed it."""
+    def signature(
+        self, static: Static, message: Message, qos: int, proof: bytes | None, properties: Properties
+    ) -> bytes:
+        """Of this node, of a message that it has made, or whose origin has not signed it. `qos`: what it was published
+        with."""
         assert self.own is not None
         self.site.effort += SIGNING
         envelope = Envelope(
@@ -121,7 +124,7 @@ class LinkSignatures:
             id=MessageId(origin=message.origin.key, number=message.number, output=message.output),
             published=message.published,
             expiry=None,
-            qos=message.qos,
+            qos=qos,
             retain=message.retain,
             proof=proof,
         )

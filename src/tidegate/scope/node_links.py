@@ -46,16 +46,7 @@ from tidegate.scope.spreading_subscriptions import ASK, WANTED, SpreadingSubscri
 from tidegate.scope.spreading_subscriptions import ROOM as WANTED_ROOM
 from tidegate.scope.subscribing import NoSubscriptions
 from tidegate.scope.travelled_capabilities import TravelledCapabilities
-from tidegate.session import (
-    NEVER,
-    Connection,
-    Grant,
-    LinkSession,
-    Message,
-    NodeLinkEnd,
-    StoredSession,
-    Subject,
-)
+from tidegate.session import NEVER, Connection, Grant, LinkSession, Message, NodeLinkEnd, StoredSession, Subject
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.link_publishing import LinkPublishing
 from tidegate.session.usage import name_weight

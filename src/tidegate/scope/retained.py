@@ -55,8 +55,8 @@ class Retained:
     def holds(self, topic: str, message: Message) -> bool:
         """Whether it is this message that is kept under a topic."""
         kept = self._tree.get(topic)
-        return kept is not None and (kept.origin, kept.number, kept.output) == (
-            message.origin,
+        return kept is not None and (kept.origin.key, kept.number, kept.output) == (
+            message.origin.key,
             message.number,
             message.output,
         )
@@ -227,8 +227,10 @@ class Retained:
 
 
 def _whose(message: Message) -> bytes:
-    """Its context, whatever QoS links have left it, and whether or not they have renamed it and back."""
-    return replace(Context.decode(message.context).called(message.topic), qos=None).encode()
+    """Its context, whatever QoS links have left it, whether or not they have renamed it and back, and whichever way it
+    has come through other nodes."""
+    context = Context.decode(message.context).called(message.topic)
+    return replace(context, qos=None, path=(), attested=b"").encode()
 
 
 class Replay:

@@ -18,6 +18,7 @@ import cbor2
 
 from tidegate.policy import Demand, Subject
 from tidegate.policy.capability import Capability
+from tidegate.policy.subject import in_list
 
 VERSION = b"\x01"
 SEVERAL = b"\x02"
@@ -92,9 +93,9 @@ class Context:
         """Whom it comes from, as on the command line; several with commas between them. Empty: nobody knows."""
         # hot: asked for each denial that depends on the message
         if not self.others:
-            return self.subject.full_name
+            return in_list(self.subject.full_name)
         names = dict.fromkeys((self.subject.full_name, *(other.context.subject.full_name for other in self.others)))
-        return ", ".join(name for name in names if name)
+        return ", ".join(in_list(name) for name in names if name)
 
     def crossed(self) -> Context:
         """The same behind a link between scopes: all that it comes from has come over that one."""

@@ -322,7 +322,7 @@ class Publishing:
     def pinged(self) -> None:
         """PINGREQ: the answer comes behind everything that was sent before, and a piece of what is to be decided."""
         session = self.session
-        if session.postponed or session.queued:
+        if session.postponed or session.pumping or session.queued:
             session.pump()
         session.send(b"\xd0\x00")
 

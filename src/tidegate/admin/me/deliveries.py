@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate import topics
+from tidegate.policy.subject import in_list
 from tidegate.store.journal import AUDIT, Reader
 from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.store.journal.selection import Selection
@@ -50,8 +51,8 @@ class Wanted:
     def of(cls, own: Collection[str], users: Iterable[str], **more: Any) -> Wanted:
         """`own`: the users that are theirs, of all these users."""
         longer = tuple(f"{each}/client:" for each in own)
-        others = tuple(f"user:{each}/" for each in users if each.startswith(longer) and each not in own)
-        return cls(starts=tuple(f"user:{each}/" for each in own), others=others, **more)
+        others = tuple(f"user:{in_list(each)}/" for each in users if each.startswith(longer) and each not in own)
+        return cls(starts=tuple(f"user:{in_list(each)}/" for each in own), others=others, **more)
 
     def takes(self, publishers: str | None, topic: str | None, at: float) -> bool:
         if publishers is None or topic is None or not self.since <= at < self.until:

@@ -72,6 +72,7 @@ class Erasures:
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+        self._kept.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- asking --------------------------------------------------------------------------------------------------------

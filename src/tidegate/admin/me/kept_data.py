@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ class KeptData:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
     def anything(config: Config) -> bool:
@@ -36,28 +38,30 @@ class KeptData:
         lake = None if config.pipeline is None else config.pipeline.lake or config.node.data / "lake"
         job = {"do": what, "data": config.node.data.absolute(), "lake": lake and lake.absolute(), **more}
         async with self._turn:
-            process = await asyncio.create_subprocess_exec(
-                *_COMMAND,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-                preexec_fn=_behind,
-            )
-            try:
-                async with asyncio.timeout(patience):
-                    answer, _ = await process.communicate(orjson.dumps(job, default=str))
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+            answer, code = await asyncio.to_thread(self._run, orjson.dumps(job, default=str), patience)
         try:
             found: dict[str, Any] = orjson.loads(answer)
         except orjson.JSONDecodeError:
-            raise StoreError(f"the process for kept data ended with {process.returncode}; its log says why") from None
+            raise StoreError(f"the process for kept data ended with {code}; its log says why") from None
         if "error" in found:
             raise StoreError(found["error"])
         return found
 
+    def _run(self, job: bytes, patience: float | None) -> tuple[bytes, int]:
+        """On a thread: to start a process takes the longer the larger this one is."""
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        process = self._process = subprocess.Popen(  # noqa: S603 - the command is our own
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        with process:
+            try:
+                answer, _ = process.communicate(job, timeout=patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise TimeoutError("the process for kept data takes too long") from None
+        return answer, process.returncode
 
-def _behind() -> None:
-    os.nice(15)
+    def stop(self) -> None:
+        """What is being done is done again at the next start."""
+        if self._process is not None:
+            self._process.kill()

@@ -180,7 +180,8 @@ class Notices:
     async def settled(self, patience: float = PATIENCE) -> bool:
         """Whether nothing waits to be compared any more, within that time."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._idle.wait()
         return self._idle.is_set()
 
     async def _run(self) -> None:

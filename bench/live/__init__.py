@@ -1,0 +1,1 @@
+"""`tidegate bench live`: the latency of messages while callers list who is connected."""
