@@ -20,7 +20,7 @@ from bench.load.receiving import CLOSED, Acknowledging, Counted, Inbox
 from bench.load.sessions import Schedule
 
 BETWEEN = 1000  # sent at most between two looks at what has arrived
-SILENCE = 1.0  # seconds without anything received before outstanding messages are written off as lost
+SILENCE = 5.0  # seconds without anything received before what is outstanding counts as lost: machines may be busy
 SATURATED = 1000
 # With thousands outstanding the generator has time. Napping instead of waiting in epoll spares the server the
 # wake-up of a sleeping neighbour for each message it writes, which no remote subscriber would cost it either.

@@ -19,6 +19,7 @@ from processes import Served, from_file
 from tidegate.admin import sign_in
 from tidegate.api import callers
 from tidegate.node.http import HttpProcess
+from tidegate.wire import Reason
 
 FILE = """
 version: 1
@@ -304,3 +305,13 @@ async def test_an_issuer_that_is_away_lets_nobody_in(site: Site, issuer: Issuer)
     assert answer.status_code == 503
     assert "gym" in answer.json()["detail"]
     assert (await site.browser().post("/login", json={"user": "ana", "password": "local"})).status_code == 200
+
+
+async def test_its_tokens_over_mqtt(site: Site, issuer: Issuer) -> None:
+    """With the keys that the real one publishes; otherwise it is a password like any other."""
+    await site.served.connect("c", password=issuer.token().encode(), expect=Reason.NOT_AUTHORIZED)
+    await site.served.reload(site.served.file.path.read_text().replace("{name: gym,", "{name: gym, mqtt: true,"))
+    client = await site.served.connect("c", password=issuer.token().encode())
+    assert (await client.subscribe("a/b")).reasons == (0,)
+    stranger = SigningKey().sign(claims(issuer.url)).encode()
+    await site.served.connect("c", password=stranger, expect=Reason.BAD_USER_NAME_OR_PASSWORD)

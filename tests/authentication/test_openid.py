@@ -16,10 +16,11 @@ from joserfc.errors import SecurityWarning
 from issuers import CLIENT, Pretended, SigningKey, claims, pretended
 from tidegate.authentication import openid_provider
 from tidegate.authentication.openid_provider import OpenIdProvider
-from tidegate.authentication.openid_token import Person, UnknownSigner, Wrong, keys_of, looks_like_one, verify
+from tidegate.authentication.openid_token import UnknownSigner, Wrong, keys_of, looks_like_one, verify
 from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.config.identity_providers import Claims, Oidc
 from tidegate.errors import ConfigError
+from tidegate.policy.person import Person
 
 URL = "https://login.example/realms/gym"
 RSA, EC, ED, STRANGER = SigningKey(), SigningKey("two", "ES256"), SigningKey("three", "EdDSA"), SigningKey()

@@ -24,12 +24,13 @@ from typing import Any, Final, TypeVar
 from tidegate.admin.control_commands import OpenIdBegin, OpenIdFinish
 from tidegate.authentication.identity_providers import Busy, IdentityProviders
 from tidegate.authentication.openid_provider import OpenIdProvider
-from tidegate.authentication.openid_token import Person, Wrong
+from tidegate.authentication.openid_token import Wrong
 from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.bounded import Newest
 from tidegate.config import Config
 from tidegate.config.identity_providers import callback
 from tidegate.errors import Problem
+from tidegate.policy.person import Person
 
 PATIENCE: Final = 600.0  # seconds for somebody to sign in there
 MOST: Final = 10_000

@@ -38,7 +38,7 @@ from tidegate.admin.token_administration import TokenAdministration
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.authentication.identity_providers import Busy, IdentityProviders
-from tidegate.authentication.openid_token import Person, Wrong
+from tidegate.authentication.openid_token import Wrong
 from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
@@ -46,6 +46,7 @@ from tidegate.config.administration import AdministrativeRole
 from tidegate.config.directory import self_registered
 from tidegate.errors import Problem
 from tidegate.policy.identities import USER
+from tidegate.policy.person import Person
 from tidegate.policy.selector import Selector, Term, terms_of
 from tidegate.policy.subject import Subject
 from tidegate.store.journal.rows import Kind
@@ -85,8 +86,6 @@ class Session:
     """When it was shown that it is them; None: a token was shown."""
     person: Person | None = None
     """Whom an identity provider vouches for."""
-    place: str | None = None
-    """Where that provider is."""
     looked: float = math.inf
     """When its directory was asked last, by the steady clock; it is asked again."""
 
@@ -274,7 +273,6 @@ class SignIns:
             role=self._role_of_person(person),
             expires=min(time.time() + self._longest, person.expires),
             person=person,
-            place=self._node.providers.place(person.provider),
             looked=looked,
         )
 
@@ -316,8 +314,7 @@ class SignIns:
                 return False
             return bool(token["role"] == session.role and token["identity"] == session.identity)
         if session.person is not None:
-            place = self._node.providers.place(session.person.provider)
-            known = place is not None and place == session.place
+            known = self._node.providers.place(session.person.provider) == session.person.place
             return known and self._role_of_person(session.person) is session.role
         user = session.user or ""
         return (

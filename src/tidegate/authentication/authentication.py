@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 
 import structlog
 
-from tidegate.authentication import federated_identity, presented_capabilities
+from tidegate.authentication import bearer_tokens, federated_identity, presented_capabilities
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
@@ -34,6 +34,7 @@ from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
+from tidegate.policy.person import Person
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
 from tidegate.policy.trust import By, Trust, Trusted, common_name, is_fingerprint, subject_text
 from tidegate.scope import Exchange, Identity, Refused
@@ -98,6 +99,7 @@ class Authentication:
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
+        self.bearers: bearer_tokens.BearerTokens | None = None  # tokens of issuers; None: none are taken
         self.has_session: Callable[[str, str], bool] = lambda principal, client: False
         """Whether there is a session of this principal with this client identifier, in any scope."""
         self.certificates: CertificateRequests | None = None  # whom neighbours vouch for; None: nobody is asked
@@ -137,6 +139,9 @@ class Authentication:
         anonymous = bool(getattr(connection.listener, "anonymous", False))
         users = self.users
         name = packet.username
+        if self.bearers is not None and (shown := bearer_tokens.token_in(packet, self.bearers.providers)) is not None:
+            self.bearers.find(connection, packet, shown, lambda found: answer(self._person(connection, found)))
+            return
         token = presented_capabilities.token_in(packet, self.accepts)
         if isinstance(token, Refused):
             answer(token)
@@ -364,6 +369,8 @@ class Authentication:
         token = presented_capabilities.token_in(packet, self.accepts)
         if token is not None:
             return _NoExchange(token if isinstance(token, Refused) else refusal("it is shown beside another method"))
+        if method == bearer_tokens.METHOD and self.bearers is not None and self.bearers.providers.bearing:
+            return bearer_tokens.Bearer(tokens=self.bearers, connection=connection, packet=packet)
         if method == METHOD and self.accepts is not None:
             name = partial(self._certificate_name, connection)
             return presented_capabilities.Challenge(self.accepts, self._register, connection, packet, name)
@@ -376,7 +383,25 @@ class Authentication:
             return self._taken(name)
         return self._completed(connection, client, identity)
 
+    def _person(self, connection: Connection, found: Person | Refused) -> Identity | Refused:
+        """Whom an issuer vouches for, with what is known of the connection; or why they may not stay."""
+        if isinstance(found, Refused):
+            return found
+        transport = self._transport(connection)
+        if isinstance(transport, Refused):
+            return transport
+        if self.bearers is None or not self.bearers.counts(found):
+            return bearer_tokens.refusal("its issuer is not known here")
+        site = connection.site
+        if found.left(site.wall, site.steady) <= 0:
+            return bearer_tokens.refusal("it has expired")
+        if self.accepts is not None and self.accepts.required:
+            return NEEDED
+        return bearer_tokens.identity(found, transport, self.built.rules.levels)
+
     def _completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
+        if identity.person is not None:
+            return self._person(connection, identity.person)
         transport = self._transport(connection)
         if isinstance(transport, Refused):
             return transport
@@ -402,6 +427,13 @@ class Authentication:
     def reauthorize(self, session: Session) -> Identity | Refused:
         """Who a session's client is by the directory, the levels and the trust list in force now."""
         principal, connection, old = session.principal, session.connection, session.subject
+        if old.person is not None:
+            if connection is not None:
+                return self._person(connection, old.person)
+            if self.bearers is None or not self.bearers.counts(old.person):
+                return WITHDRAWN
+            person = bearer_tokens.identity(old.person, Transport(), self.built.rules.levels)
+            return replace(person, level=old.level, facts=old.facts, tls=old.tls)
         kind, _, name = principal.partition(":")
         if self.ended(session):
             return ENDED

@@ -20,10 +20,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.authentication.openid_token import MOST_NAMES, Person, Wrong
+from tidegate.authentication.openid_token import MOST_NAMES, Wrong
 from tidegate.authentication.outgoing_request import Unreachable
 from tidegate.config.identity_providers import Ldap
 from tidegate.lazy import LazyModule
+from tidegate.policy.person import Person
 
 if TYPE_CHECKING:
     import ldap3
@@ -146,6 +147,7 @@ class LdapDirectory:
         }
         return Person(
             provider=settings.name,
+            place=str(settings.url),
             name=name,
             roles=tuple(group for group in groups if group in settings.roles),
             groups=groups,

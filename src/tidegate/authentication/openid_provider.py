@@ -21,11 +21,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from tidegate.authentication import openid_token
-from tidegate.authentication.openid_token import IssuerKey, Person, UnknownSigner, Wrong
+from tidegate.authentication.openid_token import IssuerKey, UnknownSigner, Wrong
 from tidegate.authentication.outgoing_request import Failed, OutgoingRequest, Unreachable
 from tidegate.config.address import is_loopback
 from tidegate.config.identity_providers import Oidc
 from tidegate.errors import ConfigError
+from tidegate.policy.person import Person
 
 ALTOGETHER: Final = 10.0  # seconds for one answer
 REFRESH: Final = 3600.0
@@ -124,7 +125,12 @@ class OpenIdProvider:
     def known_keys(self) -> tuple[IssuerKey, ...] | None:
         """Those that count now without asking; None: they have to be asked for."""
         known = self._keys
-        return known[1] if known is not None and time.monotonic() - known[0] < REFRESH else None
+        return known[1] if known is not None and time.monotonic() - known[0] < STALE else None
+
+    @property
+    def due(self) -> bool:
+        """Whether its keys should be asked for again."""
+        return self._keys is None or time.monotonic() - self._keys[0] >= REFRESH
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

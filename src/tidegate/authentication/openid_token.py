@@ -14,7 +14,7 @@ from __future__ import annotations
 import hmac
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,13 +25,14 @@ from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.capability.jwk import decoded
 from tidegate.policy.capability.token import TYPE as CAPABILITY
+from tidegate.policy.person import Person
 from tidegate.policy.pointers import parse
 
 if TYPE_CHECKING:
     from joserfc import errors as jose_errors
     from joserfc import jwk, jws
 
-    from tidegate.config.identity_providers import Claims, Oidc
+    from tidegate.config.identity_providers import Oidc
 else:
     jose_errors = LazyModule("joserfc.errors")
     jwk = LazyModule("joserfc.jwk")
@@ -76,23 +77,6 @@ class IssuerKey:
     name: str | None
     algorithm: str | None
     """The only one that it is for, if it says so."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    """Who a provider says somebody is."""
-
-    provider: str
-    """The domain."""
-    name: str
-    roles: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    expires: float = math.inf
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.name}@{self.provider}"
 
 
 def keys_of(content: bytes) -> tuple[IssuerKey, ...]:
@@ -186,7 +170,7 @@ def verify(
         said = claims.get("nonce")
         if not isinstance(said, str) or not hmac.compare_digest(said.encode(), nonce.encode()):
             raise Wrong("it is not the answer to this sign-in (nonce)")
-    return _person(claims, issuer.claims, issuer.name, expires)
+    return _person(claims, issuer, expires)
 
 
 def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -259,13 +243,15 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def _person(claims: Mapping[str, Any], where: Claims, provider: str, expires: float) -> Person:
+def _person(claims: Mapping[str, Any], issuer: Oidc, expires: float) -> Person:
+    where = issuer.claims
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= 255 or not subject.isprintable():
         raise Wrong("its `sub` is no text of 1 to 255 printable characters")
     attributes = {name: found for name, claim in where.attributes.items() if (found := _at(claims, claim)) is not None}
     return Person(
-        provider=provider,
+        provider=issuer.name,
+        place=issuer.issuer,
         name=subject,
         roles=_names(claims, where.roles),
         groups=_names(claims, where.groups),

@@ -112,6 +112,7 @@ def endpoint(listener: ListenerConfig) -> Endpoint:
         origins=listener.origins,
         tls=tls,
         anonymous=listener.anonymous,
+        loopback=listener.url.loopback,
         proxy=listener.proxy,
         max_connections=listener.max_connections,
         address_connections=listener.address_connections,

@@ -31,6 +31,7 @@ from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
+from tidegate.authentication.bearer_tokens import BearerTokens
 from tidegate.authentication.identity_providers import IdentityProviders
 from tidegate.authentication.names import ROOM as NAMES
 from tidegate.authentication.names import Names
@@ -201,6 +202,7 @@ class Node:
         )
         self.scopes = self.audit.scopes = self.realm.scopes
         self.authentication.has_session = self.realm.has_session
+        self.authentication.bearers = BearerTokens(providers=self.providers)
         self.realm.observe(config.built.flows, config.built.presences)
         self.audit.configure(config)
         self.audit.changed(rules.version, str(self.path or ""), action="start")

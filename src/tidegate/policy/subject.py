@@ -25,6 +25,7 @@ from tidegate.predicate import Attributes
 
 if TYPE_CHECKING:
     from tidegate.policy.capability import Capability
+    from tidegate.policy.person import Person
 
 TEXTS: Final = ("kind", "client", "user", "domain", "scope", "node", "level", "address", "listener")
 LISTS: Final = ("facts", "roles", "groups")
@@ -61,6 +62,7 @@ class Subject:
     identity: str = ""  # the id of the user or client of the directory that it is; empty: it is none of them
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     capability: Capability | None = None  # what it came with, and may do at most
+    person: Person | None = None  # whom an identity provider vouches for
     foreign: tuple[str, int] | None = None  # of a user of another domain: their id there, the number of preferences
     bridge: bool = False  # a broker that bridges, which says under its own name whether it is there
 

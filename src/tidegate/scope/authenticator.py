@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.policy.capability import Capability
 from tidegate.policy.certificate_packets import Vouched
+from tidegate.policy.person import Person
 from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 
@@ -39,6 +40,7 @@ class Identity:
     capability: Capability | None = None  # what it came with
     scopes: tuple[str, ...] = ()  # it may connect to these only; none: to all
     id: str = ""  # of the user or client of the directory that it is
+    person: Person | None = None  # it is somebody of an identity provider, by a token that they came with
     vouched: Vouched | None = None  # it is somebody of another domain, by the word of a neighbour
 
 

@@ -1,4 +1,4 @@
-"""Connections that came with a capability or a certificate: they end when it does.
+"""Connections that came with a capability, a certificate or the token of an issuer: they end when it does.
 
 What is decided is decided by the capability's time anyway, and who comes by the certificate's. Here the connection is
 closed, by a timer that the wall clock cannot hold up; and since the wall clock may also be put forward, it is looked at
@@ -20,7 +20,7 @@ LONG = 7 * 86400.0  # seconds that a timer waits at most before it looks again
 
 
 class CredentialExpiry:
-    """Those who are connected with a capability or a certificate."""
+    """Those who are connected with something that ends."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -34,7 +34,7 @@ class CredentialExpiry:
         """It connected, or authenticated again: what it came with before does not count any more."""
         self.left(session)
         capability = session.subject.capability
-        if capability is None and session.certificate is None:
+        if capability is None and session.certificate is None and session.subject.person is None:
             return
         if capability is not None:
             self._holders.setdefault(capability.id, set()).add(session)
@@ -60,14 +60,19 @@ class CredentialExpiry:
         return list(self._holders.get(id, ()))
 
     def shown(self) -> list[Session]:
-        """Those who are connected with a certificate or a capability."""
+        """Those who are connected with a certificate, a capability or a token."""
         return list(self._watched)
 
     def _left(self, session: Session) -> tuple[float, str]:
         """In how many seconds the first of what it came with ends, and what that is."""
-        both = (("capability", session.subject.capability), ("certificate", session.certificate))
+        subject = session.subject
+        came_with = (
+            ("capability", subject.capability),
+            ("certificate", session.certificate),
+            ("token", subject.person),
+        )
         wall, steady = self.site.wall, self.site.steady
-        return min((each.left(wall, steady), what) for what, each in both if each is not None)
+        return min((each.left(wall, steady), what) for what, each in came_with if each is not None)
 
     def _arm(self, session: Session) -> None:
         capability, (left, _) = session.subject.capability, self._left(session)

@@ -240,7 +240,7 @@ class Handshake:
     def welcome(self, connection: Connection, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
         """Whoever it is may come in here, or has to hear why not."""
         scope = self.scope
-        placed = scope.gate.rules.space.role(scope.name, identity.roles)
+        placed = scope.gate.rules.space.role(scope.name, scope.subjects.own_roles(identity))
         if isinstance(placed, str):
             self._refuse(connection, packet, Refused(text=placed))
             return

@@ -46,7 +46,7 @@ class Subjects:
             user=identity.user,
             scope=self.scope.name,
             node=self.scope.node,
-            domain=self.scope.gate.rules.domain if identity.vouched is None else identity.vouched.domain,
+            domain=self._domain(identity),
             level=identity.level,
             facts=identity.facts,
             address=address,
@@ -59,10 +59,24 @@ class Subjects:
             principal="" if identity.principal in (ANONYMOUS, f"user:{identity.user}") else identity.principal,
             attributes=identity.attributes,
             capability=identity.capability,
+            person=identity.person,
             identity=identity.id,
             bridge=bridge,
             foreign=None if identity.vouched is None else identity.vouched.owner,
         )
+
+    def _domain(self, identity: Identity) -> str:
+        if identity.person is not None:
+            return identity.person.provider
+        return self.scope.gate.rules.domain if identity.vouched is None else identity.vouched.domain
+
+    def own_roles(self, whose: Identity | Subject) -> tuple[str, ...]:
+        """The roles that somebody has in this domain: of those that an identity provider says, only what the file says
+        they are here."""
+        if whose.person is None:
+            return whose.roles
+        domain = self.scope.gate.rules.domains.get(whose.person.provider)
+        return () if domain is None else tuple(domain.roles[role] for role in whose.roles if role in domain.roles)
 
     def identify(self, session: Session, subject: Subject, demand: Demand | None) -> None:
         """Who a session's client is, and what it demands, under the rules in force."""
@@ -82,7 +96,7 @@ class Subjects:
         if identity.scopes and self.front not in identity.scopes:
             return f"you may not connect to the scope {self.front}"
         if self.front != self.scope.name:
-            placed = self.scope.gate.rules.space.role(self.front, subject.roles)
+            placed = self.scope.gate.rules.space.role(self.front, self.own_roles(subject))
             if not isinstance(placed, Role):
                 return placed or ""
             if placed.receiving != self.scope.name:

@@ -8,7 +8,7 @@ A stream stays for a while, so that its sources need not look for it: they appen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.session.runtime import Site
@@ -122,17 +122,17 @@ class Gathering:
         self._put()
         return False
 
-    def taken(self) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Everything, by what it begins with: from now on it is on its way."""
+    def taken(self) -> list[tuple[bytes, list[bytes]]]:
+        """Everything, by what it begins with. From now on it is on its way."""
         active, self._active = self._active, []
         now, count = self._site.now, sum(map(len, active))
         if self.patient:
             self._recent = self._recent * max(0.0, 1 - (now - self._put_at) / LATELY) + count
         self._put_at = now
+        taken = [(stream.head, stream[:]) for stream in active]
         for stream in active:
-            payloads = stream[:]
             stream.clear()
-            yield stream.head, payloads
+        return taken
 
     def forget(self) -> None:
         """Streams begin anew: what they begin with may be something else. What they hold is lost."""

@@ -210,7 +210,8 @@ class OwnData:
             while sessions := scope.sessions.after(place, SLICE):
                 for _, session in sessions:
                     subject = session.subject
-                    if subject.user in own and subject.identity in ("", own[subject.user]):
+                    here = subject.domain == scope.gate.rules.domain
+                    if here and subject.user in own and subject.identity in ("", own[subject.user]):
                         filters = [row["filter"] for _, row in islice(subscription_rows(session, None), NAMED)]
                         found.append({**session_row(session), "filters": filters})
                 place = sessions[-1][0]
