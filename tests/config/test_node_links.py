@@ -444,6 +444,8 @@ def test_files_of_the_node_must_be_readable(tmp_path: Path) -> None:
     [
         ("trusted: false, broker: {}", "has no effect with `broker`, which is never believed; remove it"),
         ("trusted: false, forward: subscriptions", "is of no use where nothing is believed that the other node says"),
+        ("trusted: false, sign: true", "`links[0].sign` needs a trusted Tidegate node at the other end"),
+        ("sign: true, broker: {}", "`links[0].sign` needs a trusted Tidegate node at the other end"),
     ],
 )
 def test_links_to_nodes_that_are_not_trusted(entry: str, said: str) -> None:
