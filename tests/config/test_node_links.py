@@ -446,6 +446,8 @@ def test_files_of_the_node_must_be_readable(tmp_path: Path) -> None:
         ("trusted: false, forward: subscriptions", "is of no use where nothing is believed that the other node says"),
         ("plain_backup: true", "is said where the other node connects; remove it here"),
         ("sign: true, trusted: false", "needs a trusted Tidegate node at the other end, over each connection"),
+        ("trusted: false, sign: true", "`links[0].sign` needs a trusted Tidegate node at the other end"),
+        ("sign: true, broker: {}", "`links[0].sign` needs a trusted Tidegate node at the other end"),
     ],
 )
 def test_links_to_nodes_that_are_not_trusted(entry: str, said: str) -> None:
