@@ -22,6 +22,7 @@ from tidegate.node.node import Node
 
 P = TypeVar("P")
 PATIENCE = 10.0  # seconds before a test gives up waiting; never a measure of anything
+PIECES = 500  # of work that a node is left to do; a test leaves it fewer
 WORKERS = 8  # pytest processes at a time, at most
 GIVEN: deque[int] = deque(maxlen=100)  # ports that someone may be about to use
 
@@ -85,6 +86,7 @@ class Live:
         """A TCP connection that has said nothing yet."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         client = Client(reader, writer)
+        client.node = self.node
         self.clients.append(client)
         return client
 
@@ -109,7 +111,16 @@ class Client:
         self.writer = writer
         self.version = wire.V5
         self.connack: wire.Connack
+        self.node: Node | None = None  # if it runs on this loop
         self._pid = 0
+
+    async def settled(self) -> None:
+        """The node has done what it does in pieces, unless it waits for somebody. On a busy machine they are small."""
+        for _ in range(PIECES):
+            site = None if self.node is None else self.node.site
+            if site is None or not (site.unfinished or len(site.waiting) or len(site.resting)):
+                return
+            await asyncio.sleep(0.001)
 
     async def raw(self, data: bytes) -> None:
         self.writer.write(data)

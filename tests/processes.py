@@ -242,6 +242,7 @@ class Served(Live):
         local_addr = None if local is None else (local, 0)
         reader, writer = await asyncio.open_connection(host, port, ssl=context, local_addr=local_addr)
         client = Client(reader, writer)
+        client.node = self.node
         self.clients.append(client)
         return client
 

@@ -140,6 +140,11 @@ async def test_deliveries_are_counted_by_reader_and_topic(gym: Gym) -> None:
     assert all(each["first"] <= each["last"] for each in answer["items"])
     private = await gym.ask("mary", "/me/deliveries", params={"topic": "gym/+/private"})
     assert [each["user"] for each in private["items"]] == ["alice"]
+    await mary.publish("gym/mary/private", b'{"v": 10}', qos=1)
+    await alice.message()
+    single = (await gym.ask("mary", "/me/deliveries", params={"topic": "gym/+/private", "single": "true"}))["items"]
+    assert [(each["user"], each["count"], each["first"] == each["last"]) for each in single] == [("alice", 1, True)] * 2
+    assert single[0]["first"] > single[1]["first"]
     assert (await gym.ask("bob", "/me/deliveries"))["items"] == []
     assert (await gym.ask("mary", "/me/deliveries", params={"until": "2020-01-01"}))["items"] == []
     await gym.ask("mary", "/me/deliveries", status=422, params={"topic": "a#"})

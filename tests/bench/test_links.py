@@ -11,7 +11,7 @@ from bench.cli import app
 from bench.harness import rounds
 from bench.harness.rounds import Plan
 from bench.harness.servers import BenchError, Peer
-from bench.links import chain, in_process, nodes, report, works
+from bench.links import chain, in_process, nodes, report, standing_by, works
 from bench.links.chain import Cell, Chains
 from bench.links.nodes import Formation
 from bench.links.works import ALL, ALONE, BATCHED, CHAIN, DURABLE, HALF, INDOORS, KEPT, TENTH, Findings
@@ -175,3 +175,11 @@ def test_each_server_of_a_chain_connects_to_the_next(peer: Peer, tmp_path: Path)
         (True, True),
         (False, True),
     ]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_link_that_nothing_crosses(qos: int) -> None:
+    values = standing_by.compared(True, qos, 2, 0.0001, lambda what: None)
+    assert len(values) == 2
+    assert all(cost > 0 for pair in values for cost in pair)
+    assert "with everything" in standing_by.report({(True, qos): values})

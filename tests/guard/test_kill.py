@@ -61,6 +61,7 @@ async def test_what_was_acknowledged_and_wills_survive(tmp_path: Path) -> None:
         async with killed(file) as node:
             mary = await come(node, "mary", stays=True)
             assert (await mary.message()).payload == b"gone"
+            await mary.silent()  # the broker has PUBCOMP
             await mary.disconnect()
             await mary.closed()
             broker.stop()

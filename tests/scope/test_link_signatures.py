@@ -319,6 +319,25 @@ def test_one_at_a_time_of_those_that_take_the_fast_lane(chain: Chain) -> None:
     assert not chain.reports
 
 
+def test_sign_counts_from_the_next_message_on(keys: Path) -> None:
+    """Also for what takes the fast lane, and the other way round."""
+    chain = Chain(keys, sign=(False, False))
+    near = chain.b.peer("near", username="nick")
+
+    def says(number: int) -> list[tuple[str, bytes]]:
+        near.send(Publish(topic="n", payload=b"%d" % number))
+        return chain.reads
+
+    assert [says(number) for number in range(2)] == [[("n", b"0")], [("n", b"1")]]
+    chain.c.change(space=replace(chain.c.made["space"], remote=(node_link("z", "y", sign=True),)))
+    assert says(2) == []
+    assert chain.reports == ["it is not signed"]
+    links = (node_link("y", "x"), node_link("y", "z", sign=True))
+    chain.b.change(space=replace(chain.b.made["space"], remote=links))
+    assert says(3) == [("n", b"3")]
+    assert chain.reports == ["it is not signed"]
+
+
 def test_what_waits_and_what_is_retained_is_signed_too(chain: Chain) -> None:
     chain.second.cut()
     chain.says(b"kept", topic="k", retain=True, qos=1)

@@ -202,3 +202,45 @@ def test_a_trusted_connection_is_not_put_out_by_one_that_is_not() -> None:
     cable.plug()
     assert "a trusted connection carries this link" in str(cable.why)
     assert end.session.connection is first.connection
+
+
+def test_nothing_that_is_said_over_it_counts_and_what_is_retained_stays_as_it_was() -> None:
+    a, b, cable = degraded()
+    cable.cut()
+    cable.degraded = ""
+    cable.plug()
+    mary, there = a.peer("m", username="mary"), b.peer("there")
+    there.subscribe("#", 1)
+    say(mary, "kept", b"1", qos=1, retain=True)
+    cable.run()
+    assert got(there) == [("kept", b"1")]
+    kept = b.realm.scopes["y"].retained.get("kept")
+    cable.cut()
+    cable.degraded = "nobody"
+    cable.plug()
+    (end,) = b.realm.node_links.ends.values()
+    refused: list[str] = []
+    end.refused = refused.append  # type: ignore[method-assign]
+    topics = (
+        "retained",
+        "preferences",
+        "rules",
+        "wanted",
+        "node",
+        "known",
+        "question",
+        "signer",
+        "certificate/withdrawal",
+    )
+    for topic in topics:
+        cable.mine.write(wire.encode(wire.Publish(topic=f"$tidegate/link/{topic}", payload=b"", qos=0), wire.V5))
+        cable.run()
+    assert len(refused) == len(topics)
+    assert not cable.theirs.closed
+    assert b.realm.scopes["y"].retained.get("kept") is kept
+    assert got(there) == []
+    cable.cut()
+    cable.degraded = ""
+    cable.plug()
+    assert got(there) == []
+    assert not a.realm.node_links.ends["x->y"].degraded

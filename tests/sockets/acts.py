@@ -157,6 +157,7 @@ async def inbox(end: Client) -> list[wire.Publish]:
     asked = False
     while open or asked or len(found) > before:
         if not asked and len(found) > before:
+            await end.settled()
             await end.send(wire.Pingreq())
             asked, before = True, len(found)
         match packet := await end.receive():

@@ -61,6 +61,21 @@ async def test_who_comes_back_with_many_subscriptions_takes_as_long_as_there_are
         assert len(touched) < 20
 
 
+@pytest.mark.parametrize("filter", ["mine/x", "mine/#", "$share/g/mine/+"])
+@on_uvloop
+async def test_no_plan_of_the_connection_before_is_followed(tmp_path: Path, filter: str) -> None:
+    """What it demanded over another connection neither holds any more nor is forgotten."""
+    async with door(tmp_path, MINE) as node:
+        publisher, large = await come(node, "mary"), await come(node, "mary", client="large", stays=True)
+        await large.subscribe(*MANY)
+        await large.subscribe(filter, qos=1)
+        for demand in ("none", "tls", "none", "tls"):
+            large = await come(node, "mary", client="large", stays=True, asks=[("require", demand)])
+            for qos in (0, 1):
+                await say(publisher, "mine/x", demand.encode(), qos=qos)
+            assert await payloads(large) == ([b"none"] * 2 if demand == "none" else [])
+
+
 @on_uvloop
 async def test_where_there_are_many_plans_who_comes_back_pays(tmp_path: Path) -> None:
     async with door(tmp_path, MINE) as node:

@@ -16,6 +16,7 @@ from processes import Served, from_file, on_uvloop, until
 from sockets.test_audit_publishers import rows
 from tidegate.cli import certificates
 from tidegate.cli.commands import app
+from tidegate.node.flow_commands import FlowCommands
 from tidegate.wire import Properties
 
 NODE = """
@@ -129,3 +130,7 @@ async def test_the_flows_of_a_node_go_on_beyond_its_neighbour(line: Line) -> Non
         assert done.exit_code == 0, done.output
         document = json.loads(done.stdout)
         assert [each["route"] for each in document["flows"]] == [["scope:s-a", "scope:s-b", "scope:s-c@c"]]
+        answer = await FlowCommands(a.node).flows("s-a", "s-c@c", live=True)  # as GET /flows
+        assert answer["flows"] == document["flows"]
+        picture = await FlowCommands(a.node).drawing(live=True)
+        assert "s-c@c" in picture["svg"]

@@ -468,6 +468,7 @@ async def test_what_waits_is_seen_once_when_it_is_sent(tmp_path: Path, version: 
         alice = await come(node, "alice", version=version, stays=True)
         sent = [await alice.expect(wire.Publish) for _ in range(2)]
         assert [(one.topic, one.payload) for one in sent] == [("renamed", b"0"), ("t", b"2")]
+        await alice.settled()
         assert states(node, "hears")[whose] == "allow"
         await go(node, alice)
         alice = await come(node, "alice", version=version, stays=True)

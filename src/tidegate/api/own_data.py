@@ -163,11 +163,20 @@ async def deliveries(
     since: Moment = None,
     until: Moment = None,
     topic: Annotated[str | None, Query(min_length=1, max_length=LONG, description="A topic filter.")] = None,
+    single: Annotated[
+        bool,
+        Query(description="As written down, each by itself: one reader and topic within ten seconds are one, counted."),
+    ] = False,
     limit: Limit = 100,
 ) -> Response:
     """Counts by reader and topic, the newest first; by default of the last day."""
     command = ListDeliveries(
-        since=seconds(since, "since"), until=seconds(until, "until"), topic=topic, limit=limit, **_own(request)
+        since=seconds(since, "since"),
+        until=seconds(until, "until"),
+        topic=topic,
+        limit=limit,
+        single=single,
+        **_own(request),
     )
     return answer(_dated(await channel(request).ask(command, patience=LOOKING)))
 

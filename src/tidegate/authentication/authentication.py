@@ -507,9 +507,11 @@ class Authentication:
             return "it has been revoked"
         return self.accepts.objection(capability, proofs=version == V5)
 
-    def known(self, principal: str) -> bool:
-        """Whether there still is such a user; other principals are not in the directory."""
-        return not principal.startswith("user:") or principal.removeprefix("user:") in self.users
+    def known(self, session: Session) -> bool:
+        """Whether there still is the user that a session belongs to; other principals are not in the directory, nor has
+        it all users of a broker that proves names."""
+        kind, _, name = session.principal.partition(":")
+        return kind != "user" or name in self.users or session.home in self.asking_brokers
 
     def taken(self, name: str) -> bool:
         """Whether a name belongs, or belonged, to somebody whom a stranger must not be taken for."""

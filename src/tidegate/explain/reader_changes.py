@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final
 
 from tidegate import topics
@@ -18,7 +19,7 @@ from tidegate.policy import Action, Policies
 from tidegate.policy.subject import attributes_of
 from tidegate.session import Subject
 
-MOST: Final = 32
+MOST: Final = 64
 """Filters that are asked for one publisher."""
 LEVEL: Final = "\ue000"
 """A level of a topic that nobody has in a rule."""
@@ -172,6 +173,10 @@ class ReaderChanges:
         """Those that the change is about, the widest first."""
         found = dict.fromkeys((*own_filters(self._after.config, owner), *own_filters(self._before.config, owner)))
         about = self._differences.filters
+        # where two of them overlap both speak: what was denied by the one may come by the other now
+        pairs = product(list(found), found if about is None else about)
+        common = (topics.intersection(one, other) for one, other in pairs)
+        found |= dict.fromkeys(each for each in common if each is not None)
         if about is not None:
             found = dict.fromkeys(each for each in found if any(topics.matches(one, sample(each)) for one in about))
         return list(found)[:MOST]

@@ -4,7 +4,8 @@ It is a session like that of a link: queue, windows, order and QoS 2 are the sam
 and QoS 1 and 2 are in the store until the broker has them. So nothing that was acknowledged to its publisher is lost.
 
 At its bound whoever can be told is refused (`refuses`). What nobody can be told of, or was promised with PUBREC, is
-still taken up to twice the bound; beyond that it goes, counted and audited.
+still taken up to twice the bound; beyond that it goes, counted and audited. What a client waits for is always taken:
+how much that is its receive maximum bounds.
 """
 
 from __future__ import annotations
@@ -75,11 +76,10 @@ class ServiceSession(LinkSession):
 
     def publish(self, message: Message, done: Done | None = None) -> None:
         """A message that may be written. `done` is called when the broker has it."""
-        limits = self.site.limits
-        if self.queued >= 2 * limits.queue_messages or self.queued_bytes + message.size > 2 * limits.queue_bytes:
+        if done is None and self._overflows(message):
             self.site.counters.dropped += 1
             self.scope.report("write", self.outward, message.topic, FULL, message.context)
-            return  # a client that waits for it sends it again
+            return
         delivery = Delivery(message, message.qos, message.retain)
         delivery.seen = True
         if message.qos:
@@ -94,8 +94,12 @@ class ServiceSession(LinkSession):
         else:
             self.add(delivery, message)
 
+    def _overflows(self, message: Message) -> bool:
+        limits = self.site.limits
+        return self.queued >= 2 * limits.queue_messages or self.queued_bytes + message.size > 2 * limits.queue_bytes
+
     def refuses(self, message: Message) -> bool:
-        return not self.room(message)
+        return not self.room(message) and (self.connection is None or self.window <= 0 or self.queued > 0)
 
     def _wait(self, delivery: Delivery) -> None:
         if self._queue is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import Problem
-from tidegate.flow.assertions import Assertion, Violation
+from tidegate.flow.assertions import Assertion, Violation, violations
 from tidegate.flow.graph import KINDS, ConnectionGraph
+from tidegate.flow.network import Member, Network, add_told
 from tidegate.flow.presence import Presence
 from tidegate.flow.reach import Reach
-from tidegate.flow.watch import connection_graph, violated
 from tidegate.net.control_socket import Command
+from tidegate.policy.known_nodes import NodeState
 
 if TYPE_CHECKING:
     from tidegate.node.node import Node
 
 MOST: Final = 10_000  # flows in one document
+Beyond = tuple[str, Mapping[str, NodeState]]
+"""The id of this node, and what is known of others."""
 
 
 class FlowCommands:
@@ -53,15 +56,20 @@ class FlowCommands:
         self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
     ) -> dict[str, Any]:
         """Who can reach whom, of those in the directory or of those who are connected."""
-        document = partial(_document, source=source, target=target, paths=paths, live=live)
-        return await self._node.run_query(partial(document, self._node.config, await self._there(live)))
+        document = partial(_document, self._node.config, source=source, target=target, paths=paths, live=live)
+        return await self._node.run_query(partial(document, await self._there(live), self._beyond(live)))
 
     async def drawing(
         self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
     ) -> dict[str, Any]:
         """The same as a picture."""
-        draw = partial(_drawing, source=source, target=target, paths=paths)
-        return await self._node.run_query(partial(draw, self._node.config, await self._there(live)))
+        draw = partial(_drawing, self._node.config, source=source, target=target, paths=paths)
+        return await self._node.run_query(partial(draw, await self._there(live), self._beyond(live)))
+
+    def _beyond(self, live: bool) -> Beyond:
+        """What the nodes that are linked with this one, directly or not, tell of themselves."""
+        own = self._node.site.origin.node
+        return own, dict(self._node.realm.node_links.neighbourhood.states) if live else {}
 
     async def _there(self, live: bool) -> Iterable[Presence]:
         if not live:
@@ -70,7 +78,14 @@ class FlowCommands:
 
 
 def _document(
-    config: Config, presences: Iterable[Presence], *, source: str | None, target: str | None, paths: bool, live: bool
+    config: Config,
+    presences: Iterable[Presence],
+    beyond: Beyond,
+    *,
+    source: str | None,
+    target: str | None,
+    paths: bool,
+    live: bool,
 ) -> dict[str, Any]:
     """The graph, the flows that are wanted, and whether the assertions hold. `live`: presences are those connected.
 
@@ -78,9 +93,8 @@ def _document(
     """
     from tidegate.flow.drawing.graph import document, flows
 
-    rules = config.built.rules
     there = list(presences)
-    graph = connection_graph(rules.space, rules.brokering, there)
+    graph = _graph(config, there, beyond)
     source, target = _entity(graph, source), _entity(graph, target)
     if source is None and target is None:
         count = Reach(graph, paths=paths).entity_pairs
@@ -89,7 +103,7 @@ def _document(
                 f"there are {count:,} flows, too many for one answer; narrow them with `from` or `to`",
                 problem="invalid",
             )
-    broken = {one.assertion: one for one in violated(rules.space, rules.brokering, there, config.built.flows)}
+    broken = {one.assertion: one for one in violations(config.built.flows, graph)}
     if live:  # who is not there has not failed to be reached
         broken = {each: one for each, one in broken.items() if not one.absent}
     return {
@@ -99,18 +113,35 @@ def _document(
 
 
 def _drawing(
-    config: Config, presences: Iterable[Presence], *, source: str | None, target: str | None, paths: bool
+    config: Config,
+    presences: Iterable[Presence],
+    beyond: Beyond,
+    *,
+    source: str | None,
+    target: str | None,
+    paths: bool,
 ) -> dict[str, Any]:
     from tidegate.flow.drawing.graph import svg
     from tidegate.flow.drawing.selection import selection
 
     rules = config.built.rules
-    graph = connection_graph(rules.space, rules.brokering, list(presences))
+    graph = _graph(config, list(presences), beyond)
     shown, route = selection(graph, _entity(graph, source), _entity(graph, target), paths=paths)
     parents = {
         f"scope:{child}": tuple(f"scope:{name}" for name in names) for child, names in rules.space.parents.items()
     }
     return {"svg": svg(config.node.name, shown, parents, route)}
+
+
+def _graph(config: Config, presences: Iterable[Presence], beyond: Beyond) -> ConnectionGraph:
+    rules, (own, states) = config.built.rules, beyond
+    network = Network(
+        [Member(name=config.node.name, space=rules.space, brokering=rules.brokering, presences=tuple(presences))]
+    )
+    graph = network.graph()
+    if states:
+        add_told(graph, rules.space, own, states)
+    return graph
 
 
 def assertion_document(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, Any]:

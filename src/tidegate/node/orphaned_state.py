@@ -55,7 +55,7 @@ class OrphanedState:
         for session in sessions:
             if authentication.ended(session):
                 scope.withdrawn_access.withdraw(session, Refused(ended=True))
-            elif not authentication.known(session.principal):
+            elif not authentication.known(session):
                 scope.wills.drop(session)
 
     def _rename(self, scope: Scope, authentication: Authentication) -> None:

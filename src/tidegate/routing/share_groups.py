@@ -99,6 +99,11 @@ class Shares(Generic[S, O]):
         self._size -= 1
         return True
 
+    @property
+    def visited(self) -> int:
+        """Places that the last `match` has looked at."""
+        return self._trie.visited
+
     def get(self, group: str, filter: str) -> Group[S, O] | None:
         """The group of this name over this filter, if it has members."""
         return self._groups.get((group, filter))

@@ -150,11 +150,14 @@ class CertificateRequests:
     def _send(self, request: CertificateRequest, ends: list[LinkEnd], source: str) -> None:
         passed = _Passed(source, request.stack, fingerprint(request.certificate), self.site.now + REMEMBERED)
         passed.sent.update(end.link.name for end in ends)
+        self._remember(request, passed)
+        for end in ends:
+            end.control.tell(REQUEST, request.encode())
+
+    def _remember(self, request: CertificateRequest, passed: _Passed) -> None:
         while self._passed and next(iter(self._passed.values())).until <= self.site.now:
             del self._passed[next(iter(self._passed))]
         self._passed[request.id] = passed
-        for end in ends:
-            end.control.tell(REQUEST, request.encode())
 
     # -- heard -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +191,7 @@ class CertificateRequests:
         said = self.judge(request.certificate)
         if said is not None:
             passed = _Passed(name, request.stack, fingerprint(request.certificate), site.now + REMEMBERED)
-            self._passed[request.id] = passed
+            self._remember(request, passed)
             said = replace(said, domain=end.scope.gate.rules.domain, seconds=self.lifetime)
             if self._give(end, passed, said, "", request.certificate):
                 self._reply(end, request.id, said, request.stack)

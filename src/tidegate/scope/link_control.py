@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "$tidegate/link/"
 RETAINED: Final = f"{PREFIX}retained"
 DEFAULT: Final = f"{PREFIX}default"
+OF_MESSAGES: Final = frozenset((RETAINED, DEFAULT))
+"""What a node that is not trusted is told and may tell; of the end of what is retained only if it never is."""
 REPEATED: Final = 32 * 2**20  # bytes of retained topics that are remembered until the end mark
 _ENTRY: Final = 100  # bytes of a topic beside its text
 ROOM_BESIDE: Final = 100  # bytes of a control packet beside what it says
@@ -98,6 +100,8 @@ class LinkControl:
 
     def send(self, topic: str, payload: bytes) -> None:
         session = self.end.session
+        if self.end.untrusted and topic not in OF_MESSAGES:
+            return  # nothing but messages travels
         if session.connection is not None and self.end.link.broker is None:  # a foreign broker would publish it
             session.send(encode(Publish(topic=topic, payload=payload, qos=0), V5))
 
@@ -105,7 +109,9 @@ class LinkControl:
 
     def take(self, topic: str, payload: bytes) -> None:
         """The other node says something on one of these topics."""
-        if topic == preference_changes.TOPIC:
+        if self.end.untrusted and (topic not in OF_MESSAGES or (topic == RETAINED and self.end.link.trusted)):
+            self.end.refused(f"`{topic[:100]}`: it is not trusted")
+        elif topic == preference_changes.TOPIC:
             self.preferences.take(payload)
         elif topic == RETAINED:
             repeated, self._repeated = self._repeated, None

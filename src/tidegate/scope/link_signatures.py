@@ -182,8 +182,8 @@ class LinkSignatures:
 
 
 CHANGED: Final = "it is not what its origin has signed"
-SIGNING: Final = 60  # what it costs: see `session.packet_costs`
-VERIFYING: Final = 200
+SIGNING: Final = 30  # what it costs: see `session.packet_costs`
+VERIFYING: Final = 80
 
 
 def lasting(properties: Properties) -> bytes:

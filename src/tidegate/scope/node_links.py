@@ -115,8 +115,7 @@ class LinkEnd:
             name=link.name,
             subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
         )
-        self.ended_with: int | None = None
-        """What the other side has said when it ended the last connection."""
+        self.ended_with: int | None = None  # what the other side said when it ended the last connection
         self.session.displaced = self._displaced
         self.session.deferring = self.better.look
         self.link = link
@@ -381,6 +380,8 @@ class LinkEnd:
             self.links.neighbourhood.opened(self)
             vocabulary.tell(self)
             session.pump()
+            if self.degraded and self.link.trusted:
+                return  # what is retained crosses when it is trusted again, as what it is
             if self.link.forward is Forward.SUBSCRIPTIONS:
                 self.control.tell(WANTED, ASK)
             else:
@@ -437,7 +438,6 @@ class NodeLinks:
         publishers: Publishers,
         bridge: Callable[[NodeLink, Scope, NodeLinks], LinkEnd],
     ) -> None:
-        """`bridge` makes the end of a link to a foreign broker."""
         self._scopes = scopes
         self._bridge = bridge
         self.bridged: dict[str, frozenset[str]] = {}
@@ -458,9 +458,7 @@ class NodeLinks:
         """Called with the name of a link, and what the other node lacks of what preferences here call."""
         self.on_end: list[Callable[[str, int], None]] = []
         """Called with the name of a link that is gone, and how many messages were owed over it."""
-        self.on_trust: list[Callable[[str, str], None]] = []
-        """Called with the name of a link whose connection is not trusted, unlike the last one, and why; or with an
-        empty reason: it is trusted again."""
+        self.on_trust: list[Callable[[str, str], None]] = []  # told of a link, and why it is degraded; empty: it is not
         self._begun = False
 
     def arrange(self, rules: RuleSet) -> None:

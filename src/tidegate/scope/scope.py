@@ -124,7 +124,7 @@ class Scope:
         self.site.effort += PLAN if copied or self.gate.rules.policies is None else 5 * PLAN
         if not copied:
             self.site.effort += OVERLAPPING * plan.overlapping + TARGET * plan.cost
-            self.site.effort += NODE * self.subscriptions.visited
+            self.site.effort += NODE * (self.subscriptions.visited + self.shares.visited)
         self.audit.compiled(lane, plan)
         for session, errors in plan.failed:  # conditions that could not be evaluated, and count as false
             self.audit.failed(session.outward, plan.topic, errors)

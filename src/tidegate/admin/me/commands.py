@@ -36,6 +36,8 @@ class ListDeliveries(ControlCommand):
     until: Seconds | None = None
     topic: Text | None = None
     limit: Limit = 100
+    single: Flag = False
+    """Each row as it was written down, instead of sums."""
 
 
 @command("me_history")

@@ -24,8 +24,8 @@ KEPT: Final = 10_000
 """Readers and topics that are counted apart; the others are not told."""
 _DELIVERED: Final = {"kind": Kind.ALLOWED.value, "action": "read"}
 
-Pair = tuple[str | None, str | None, str]
-"""A user, a client, and a topic."""
+Pair = tuple[str | None, str | None, str, float]
+"""A user, a client, and a topic; and for single ones, when."""
 
 
 @dataclass(slots=True)
@@ -64,9 +64,10 @@ class Wanted:
 
 
 class Deliveries:
-    """Counts, by reader and topic."""
+    """Counts, by reader and topic; `single`: each row by itself, the newest `KEPT`."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, *, single: bool = False) -> None:
+        self._single = single
         self.complete = True
         """Everything since then was looked at, and told."""
         self.counts: dict[Pair, Count] = {}
@@ -77,7 +78,7 @@ class Deliveries:
             return
         if not self._wanted.takes(row.publisher, row.topic, row.at):
             return
-        pair = (row.user, row.client, row.topic or "")
+        pair = (row.user, row.client, row.topic or "", row.at if self._single else 0.0)
         known = self.counts.get(pair)
         if known is not None:
             known.count += row.count
@@ -119,7 +120,7 @@ class Deliveries:
                 "first": each.first,
                 "last": each.last,
             }
-            for (user, client, topic), each in newest[:limit]
+            for (user, client, topic, _), each in newest[:limit]
         ]
 
 

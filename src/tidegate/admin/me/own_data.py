@@ -117,7 +117,7 @@ class OwnData:
             until=now + 1 if command.until is None else command.until,
             topic=command.topic,
         )
-        found = Deliveries(wanted)
+        found = Deliveries(wanted, single=command.single)
         await self._node.audit.written()
         journal = config.node.data is not None and self._node.audit.sink.journal is not None
         if journal and config.node.data is not None:

@@ -62,6 +62,7 @@ def deliveries(
     api: ApiClient,
     topic: Annotated[str | None, typer.Option("--topic", help="A topic filter.", metavar="FILTER")] = None,
     since: Annotated[str | None, typer.Option("--since", help="Default: a day ago.", metavar="TIME")] = None,
+    single: Annotated[bool, typer.Option("--single", help="Each as it was written down, instead of sums.")] = False,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
@@ -80,7 +81,7 @@ def deliveries(
             "last": output.moment(row["last"]),
         }
 
-    found = api.get("/me/deliveries", topic=topic, since=since, limit=limit)
+    found = api.get("/me/deliveries", topic=topic, since=since, single="true" if single else None, limit=limit)
     output.listing(found["items"], columns, none="Nothing was delivered, or nothing written down.", json=json, whole=())
     if not found["recorded"] and not json:
         terminal.note("The node does not write deliveries down: `record` is `off` in its file.")
