@@ -117,7 +117,8 @@ class Client:
     async def settled(self) -> None:
         """The node has done what it does in pieces, unless it waits for somebody. On a busy machine they are small."""
         for _ in range(PIECES):
-            if self.node is None or not self.node.site.unfinished:
+            site = None if self.node is None else self.node.site
+            if site is None or not (site.unfinished or len(site.waiting) or len(site.resting)):
                 return
             await asyncio.sleep(0.001)
 

@@ -78,6 +78,7 @@ class Issuer:
         if not (FOREIGN / "node_modules/oidc-provider").is_dir():
             missing("oidc-provider is not installed; run `make foreign`")
         self.port = free_port()
+        self.redirect = redirects[0]
         self.key = SigningKey() if key is None else key
         self.url = f"http://127.0.0.1:{self.port}"
         client = {

@@ -45,6 +45,7 @@ EXPECTED = {
     "GET /audit": LOOKING,
     "GET /links/state": LOOKING,
     "GET /pipeline": LOOKING,
+    "GET /pipeline/quality": LOOKING,
     "GET /tokens": "admin",
     "POST /tokens": "admin",
     "DELETE /tokens/{id}": "admin",

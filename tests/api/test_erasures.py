@@ -179,6 +179,10 @@ async def test_an_administrator_grants_or_refuses_it(gym: Gym) -> None:
     first = await gym.erase(password="m", why="I leave")
     assert (first["state"], first["by"]) == ("asked", None)
     await gym.erase(409, password="m")
+    assert gym.node.administration is not None
+    bob = (await gym.node.administration.tokens.make(MakeToken(role="user", user="bob", by="test")))["token"]
+    assert (await gym.admin.ask("GET", "/me/erase", bob)).json()["items"] == []
+    assert (await gym.admin.ask("POST", f"/erasures/{first['id']}/grant", bob)).status_code == 403
     tried = await gym.admin.ask("POST", f"/erasures/{first['id']}/grant", params={"dry_run": "true"})
     assert tried.json()["state"] == "asked"
     no = await gym.admin.ask("POST", f"/erasures/{first['id']}/refuse", params={"why": "the law"})

@@ -59,18 +59,15 @@ class Site:
         return await browser.get(back)
 
 
-PORT = free_port()
-REDIRECT = f"http://127.0.0.1:{PORT}/oidc/callback"
-
-
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
-    with running(REDIRECT) as issuer:
+    with running(f"http://127.0.0.1:{free_port()}/oidc/callback") as issuer:
         yield issuer
 
 
-def written(url: str, issuers: str = GYM) -> str:
-    for word, value in (("URL", url), ("CLIENT", CLIENT), ("SECRET", SECRET), ("REDIRECT", REDIRECT)):
+def written(issuer: Issuer, issuers: str = GYM, url: str = "") -> str:
+    named = {"URL": url or issuer.url, "CLIENT": CLIENT, "SECRET": SECRET, "REDIRECT": issuer.redirect}
+    for word, value in named.items():
         issuers = re.sub(rf"\b{word}\b", value, issuers)
     return FILE.replace("ISSUERS", issuers)
 
@@ -78,10 +75,11 @@ def written(url: str, issuers: str = GYM) -> str:
 @pytest.fixture
 async def site(tmp_path: Path, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     monkeypatch.setattr(HttpProcess, "start", lambda _: None)
-    async with from_file(tmp_path, written(issuer.url)) as served:
+    async with from_file(tmp_path, written(issuer)) as served:
         config = served.node.config
-        async with hosting(config.http_socket, PORT, data=config.node.data):
-            site = Site(served, PORT)
+        port = urlsplit(issuer.redirect).port or 0
+        async with hosting(config.http_socket, port, data=config.node.data):
+            site = Site(served, port)
             yield site
             for browser in site.browsers:
                 await browser.aclose()
@@ -130,7 +128,7 @@ async def test_the_issuer_is_asked_as_it_should_be(site: Site, issuer: Issuer) -
     browser = site.browser()
     answer = await browser.get("/oidc/login")
     asked = parts(answer.headers["location"])
-    assert asked["redirect_uri"] == REDIRECT
+    assert asked["redirect_uri"] == issuer.redirect
     assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
     again = parts(await site.begin(browser))
     assert not {again[name] for name in ("state", "nonce", "code_challenge")} & set(asked.values())
@@ -249,11 +247,12 @@ async def test_a_session_ends_with_what_is_behind_it(site: Site, issuer: Issuer,
 async def test_a_session_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, issuer: Issuer) -> None:
     """The issuer says how long it vouches for somebody."""
     monkeypatch.setattr(HttpProcess, "start", lambda _: None)
+    port = urlsplit(issuer.redirect).port or 0
     async with (
-        from_file(tmp_path, written(issuer.url)) as served,
-        hosting(served.node.config.http_socket, PORT, data=served.node.config.node.data),
+        from_file(tmp_path, written(issuer)) as served,
+        hosting(served.node.config.http_socket, port, data=served.node.config.node.data),
     ):
-        site = Site(served, PORT)
+        site = Site(served, port)
         browser = site.browser()
         await site.sign_in(browser, "ana")
         now = sign_in.time.time()
@@ -268,8 +267,8 @@ async def test_two_issuers_are_not_mixed_up(site: Site, issuer: Issuer) -> None:
     """The code of one is never handed to the other, and their people are different people."""
     key = SigningKey("other", "ES256")
     with pretended(key, authorization_response_iss_parameter_supported=True) as other:
-        second = f'{{name: pool, issuer: "{other.url}", client: {CLIENT}, redirect: "{REDIRECT}"}}'
-        await site.served.reload(written(issuer.url, f"[{GYM}, {second}]"))
+        second = f'{{name: pool, issuer: "{other.url}", client: {CLIENT}, redirect: "{issuer.redirect}"}}'
+        await site.served.reload(written(issuer, f"[{GYM}, {second}]"))
         browser = site.browser()
         assert (await browser.get("/oidc/login")).status_code == 422, "it has to be said which one"
         location = await site.begin(browser, issuer="pool")
@@ -299,7 +298,7 @@ async def test_two_issuers_are_not_mixed_up(site: Site, issuer: Issuer) -> None:
 
 async def test_an_issuer_that_is_away_lets_nobody_in(site: Site, issuer: Issuer) -> None:
     """And the answer says what is wrong."""
-    away = written(f"http://127.0.0.1:{free_port()}")
+    away = written(issuer, url=f"http://127.0.0.1:{free_port()}")
     await site.served.reload(away)
     answer = await site.browser().get("/oidc/login")
     assert answer.status_code == 503

@@ -165,7 +165,7 @@ def test_the_quick_start_is_fine_and_warns_of_nothing() -> None:
     config = load(Path(__file__).parents[2] / "examples/quickstart/tidegate.yaml")
     assert config.warnings() == []
     assert [str(each.url) for each in config.listeners] == ["mqtt://127.0.0.1:1883", "ws://127.0.0.1:8083/mqtt"]
-    assert set(config.directory.users) == {"mary", "alice"}
+    assert set(config.directory.users) == {"mary", "alice", "grace"}
     assert isinstance(config.policies, tuple)
     ids = [each.id for each in config.policies]
     assert ids == ["devices", "coaches", "visitors", "playground", "pipeline", "scored"]

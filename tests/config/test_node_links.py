@@ -444,6 +444,8 @@ def test_files_of_the_node_must_be_readable(tmp_path: Path) -> None:
     [
         ("trusted: false, broker: {}", "has no effect with `broker`, which is never believed; remove it"),
         ("trusted: false, forward: subscriptions", "is of no use where nothing is believed that the other node says"),
+        ("plain_backup: true", "is said where the other node connects; remove it here"),
+        ("sign: true, trusted: false", "needs a trusted Tidegate node at the other end, over each connection"),
         ("trusted: false, sign: true", "`links[0].sign` needs a trusted Tidegate node at the other end"),
         ("sign: true, broker: {}", "`links[0].sign` needs a trusted Tidegate node at the other end"),
     ],
@@ -456,4 +458,24 @@ def test_links_to_nodes_that_are_not_trusted(entry: str, said: str) -> None:
     text += f"policies: open\nlinks: [{{from: main, to: far, via: ['mqtts://h:1'], peer: CN=x, {entry}}}]\n"
     with pytest.raises(TidegateError) as wrong:
         parse(text, "f.yaml")
+    assert said in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("via: ['mqtts://h:1', 'mqtt://h:2'], peer: CN=x", "is not encrypted, and good for a backup only"),
+        ("via: ['mqtts://h:1', 'mqtt://h:2'], peer: CN=x, failover: {restore: null}", "add `failover` with `restore`"),
+        ("via: ['mqtts://h:1'], peer: listed", "is `listed`, and there is no `trust.accept`"),
+        ("peer: listed", "is `listed`, and there is no `trust.accept`"),
+        ("via: ['mqtt://h:1'], peer: listed, broker: {}", "is of no use for a foreign broker"),
+    ],
+)
+def test_plain_backups_and_whoever_is_listed(entry: str, said: str) -> None:
+    from tidegate.config import parse
+    from tidegate.errors import TidegateError
+
+    text = "version: 1\nnode: {name: a, cert: c, ca: c}\nlisteners: [{url: 'mqtt://127.0.0.1:1', anonymous: true}]\n"
+    with pytest.raises(TidegateError) as wrong:
+        parse(f"{text}policies: open\nlinks: [{{from: main, to: far, {entry}}}]\n", "f.yaml")
     assert said in str(wrong.value)

@@ -65,7 +65,7 @@ HOLES = {
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
     "two-gyms": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
-    "two-gyms-mosquitto": ('to: remotegym, when: "false"', 'to: remotegym, when: "true"'),
+    "two-gyms-mosquitto": ('to: analyzer, when: "false"', 'to: analyzer, when: "true"'),
     "weather-station": ("'temperature' in s.reads", "true"),
 }
 # which of several files that is in

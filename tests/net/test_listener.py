@@ -369,7 +369,7 @@ async def test_max_connections() -> None:
 @on_uvloop
 async def test_connect_rate() -> None:
     async with live(listener("connect_rate: 5")) as node:
-        started = time.monotonic()
+        started = node.node.site.now  # which the node has read some time ago if the machine is busy
         clients = [await node.connect(f"c{number}") for number in range(5)]
         later = [await node.socket() for _ in range(5)]
         for number, one in enumerate(later):

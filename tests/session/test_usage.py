@@ -61,7 +61,8 @@ def counted(world: World) -> dict[str, tuple[int, ...]]:
         unreleased = sum(message.size for kept in (session.incoming or {}).values() for message in kept.messages)
         accounts.add(usage, "unreleased_bytes", unreleased)
     for _, message in world.scope.retained.matching("#"):
-        usage = accounts.of(f"user:{world.scope.gate.attributes.context(message).subject.user}")
+        subject = world.scope.gate.attributes.context(message).subject
+        usage = accounts.of(subject.principal or f"user:{subject.user}")
         accounts.add(usage, "retained")
         accounts.add(usage, "retained_bytes", message.size)
     return told(accounts)

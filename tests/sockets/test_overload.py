@@ -415,6 +415,22 @@ async def test_user_properties_have_a_price(tmp_path: Path) -> None:
         assert paid(node, "mary") - before > 2 * 900 * PROPERTY
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@on_uvloop
+async def test_a_large_message_is_paid_for_once_for_each_receiver(tmp_path: Path, qos: int) -> None:
+    """A hundred clients of one's own, and each message of 100 KB made the node write ten megabytes."""
+    async with door(tmp_path, policy("mine", "mine/#")) as node:
+        readers = [await come(node, "mary", client=f"r{number}") for number in range(20)]
+        for reader in readers:
+            await reader.subscribe("mine/x", qos=qos)
+        bob = await come(node, "bob")
+        before = paid(node, "bob")
+        await bob.publish("mine/x", bytes(100_000), qos=qos)
+        for reader in readers:
+            assert len((await reader.message()).payload) == 100_000
+        assert paid(node, "bob") - before > 20 * 24 + 100_000 // 512
+
+
 LONG_LIST = json.dumps({"l": [0] * 2000}).encode()
 
 

@@ -128,7 +128,7 @@ async def test_a_plain_backup_carries_what_may_go_over_it_and_the_rest_waits(fol
     plain = str(free_port())
     await proxy.start()
     via = f'"mqtts://127.0.0.1:{proxy.port}", "mqtt://127.0.0.1:{plain}"'
-    strategy = f"mode: {mode}, attempts: 2, interval: 100ms, heartbeat: 100ms, restore: 300ms"
+    strategy = f"mode: {mode}, attempts: 2, interval: 300ms, heartbeat: 10s, restore: 300ms"
     here = f"links: [{{from: gym, to: remotegym, via: [{via}], peer: CN=b, failover: {{{strategy}}}}}]"
     remote = REMOTE.replace("scopes:", f'  - {{url: "mqtt://127.0.0.1:{plain}", scope: remotegym}}\nscopes:')
     there = FROM_REMOTE.replace("CN=a", "CN=a, plain_backup: true")

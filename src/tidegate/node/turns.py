@@ -151,6 +151,7 @@ class Turns:
         assert site is not None
         begin, site.owed = time.monotonic(), 0
         site.serve(site.resting, STRETCH, self.guarded)
+        site.flush()  # what it sends to whomever is part of the stretch
         end = time.monotonic()
         self._rest = max(0.0, self._rest - (begin - self._served)) + 1.5 * (end - begin + site.owed / 1e6)
         self._served = end

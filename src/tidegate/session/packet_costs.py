@@ -49,6 +49,7 @@ READ_ON: Final = LONG  # to read on in such a packet when its sender is served: 
 STALLED: Final = 1 << 40  # bytes that never come: what is left of a chunk is looked at when the journal has caught up
 VISITED: Final = 7  # a message in one of several scopes, apart from its receivers
 TAKEN: Final = 4  # a message on the general path, and 1 for each receiver
+COPIED: Final = 12  # of its payload, each receiver costs one more for so many bytes, as a power of two
 FILTER: Final = 20  # a filter that is subscribed to or unsubscribed from
 CONDITION: Final = 6  # a byte of a condition that has to be compiled
 TARGET: Final = 10  # to compile one target of a plan

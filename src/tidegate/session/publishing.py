@@ -20,7 +20,7 @@ from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
 from tidegate.session.host import Events, Path, Refusal, Route
 from tidegate.session.message import Message
-from tidegate.session.packet_costs import TAKEN
+from tidegate.session.packet_costs import COPIED, TAKEN
 from tidegate.session.phase import OPEN, Hold
 from tidegate.session.session import Session
 from tidegate.wire import NONE, V5, V311, Properties, Puback, Publish, Pubrec, Reason, Type, encode
@@ -233,7 +233,7 @@ class Publishing:
             site.effort += TAKEN
             self._not_published(message, pid, reached)
             return
-        site.effort += TAKEN + reached
+        site.effort += TAKEN + reached * (1 + (len(payload) >> COPIED))
         if qos:
             if reached and not (retain or self.acks or message.rows or message.noted or message.journaled):
                 session.send(bytes((0x40, 2, pid >> 8, pid & 0xFF)))  # hot: PUBACK, nothing to wait for or to tell
@@ -366,7 +366,7 @@ class Publishing:
             site.open()
         for message, events in released:
             reached = self.path.deliver_released(events, message, session)  # which has a price of its own
-            site.effort += TAKEN + reached
+            site.effort += TAKEN + reached * (1 + (len(message.payload) >> COPIED))
         wait = False
         for message in messages:
             wait = wait or message.rows > 0 or message.noted or (message.retain and site.store.noted)

@@ -108,12 +108,10 @@ class Reader:
         self.publishing = connection.publishing
         self.site = connection.site
         self.max_packet = max_packet
-        self.max_connect = min(max_connect, max_packet)
-        self.last_read = connection.site.now
+        self.max_connect, self.last_read = min(max_connect, max_packet), connection.site.now
         self.lane: Lane  # the routes that it follows
         self.on_bug = on_bug
-        self.v5 = False
-        self.hot = False  # open, and publishes need not be counted against a rate
+        self.v5 = self.hot = False  # `hot`: open, and publishes need not be counted against a rate
         self.unread: bytes | bytearray = b""
         self.need = 0  # how long `unread` has to be before it is worth looking at
         self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
@@ -121,7 +119,7 @@ class Reader:
         self.payer = Payer()  # before login, that of its address
         self.source: Payer | None = None  # that of its address, after login
         self.head = 0  # bytes of an HTTP request that is not complete, which the shell keeps
-        self.held = 0  # bytes of both that count as those of a client that has not logged in
+        self.held = 0  # of both, and count as those of a client that has not logged in
         self.waiting = False  # for a turn that has room for it
         self.parked = False  # its turn came while something else kept it from being read
         self.work: Iterator[float] | None = None  # what its last packet asks for, if that was too much for one turn
@@ -141,10 +139,7 @@ class Reader:
 
     def stop(self) -> None:
         """The connection is closed."""
-        self.hot = False
-        self.unread = b""
-        self.head = 0
-        self.work = None
+        self.hot, self.unread, self.head, self.work = False, b"", 0, None
         self._count_held()
         if self.source is not None:  # whoever leaves and comes back at once has not paid by that
             self.payer.settle(self.site.now, self.site.heavy_after)
