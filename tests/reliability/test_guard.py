@@ -63,8 +63,8 @@ Mosquitto acknowledges a message before it has saved it. Before it is killed eve
 acknowledged between that and its end is its own to lose, and the last line counts it. A Mosquitto that was killed sends
 QoS 2 messages twice, to clients without a guard as well: that is counted, and judged only where the guard is killed.
 What comes from another scope is acknowledged by the guard, and owed to the broker over a connection of its own. Nothing
-of it is lost; in one run of three a few of its QoS 2 messages came twice after a kill of the guard. Why is not known
-yet: it is counted, and not judged.
+of it is lost; what was on its way when the guard was killed is sent anew, so that some of its QoS 2 messages may come
+twice: that is counted, and not judged.
 
 | | guard killed | broker killed |
 |---|---:|---:|

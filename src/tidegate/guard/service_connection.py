@@ -63,7 +63,7 @@ class ServiceConnection:
         packet = Connect(
             version=self.version,
             client_id=self.name,
-            clean_start=not (self._began or self.session.row),
+            clean_start=not self._began,
             keep_alive=KEEP_ALIVE,
             username=settings.username,
             password=settings.password,

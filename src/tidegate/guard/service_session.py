@@ -20,7 +20,7 @@ from tidegate.guard.outgoing_envelopes import framed
 from tidegate.policy import Subject
 from tidegate.session import Delivery, LinkSession, Message, StoredSession
 from tidegate.session.frames import Parts
-from tidegate.session.message import SENT
+from tidegate.session.message import SENT, State
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -60,8 +60,11 @@ class ServiceSession(LinkSession):
         return self.queued + self.inflight + (len(self.deferred) if self.deferred else 0)
 
     def restore_from(self, record: StoredSession) -> None:
-        """What the store kept."""
+        """What the store kept: all of it is sent anew, and the broker begins anew. What it had of a QoS 2 message when the
+        node was killed is not relied on, so one may come twice then, and none is lost."""
         self.row = record.row
+        for delivery in record.deliveries:
+            delivery.state, delivery.pid = State.QUEUED, 0
         self.restore(record.deliveries)
 
     def renew(self) -> None:
