@@ -60,8 +60,8 @@ class ServiceSession(LinkSession):
         return self.queued + self.inflight + (len(self.deferred) if self.deferred else 0)
 
     def restore_from(self, record: StoredSession) -> None:
-        """What the store kept: all of it is sent anew, and the broker begins anew. What it had of a QoS 2 message when the
-        node was killed is not relied on, so one may come twice then, and none is lost."""
+        """What the store kept: all of it is sent anew, and the broker begins anew. What that had of QoS 2 messages when
+        the node was killed is not relied on: one may come twice then, and none is lost."""
         self.row = record.row
         for delivery in record.deliveries:
             delivery.state, delivery.pid = State.QUEUED, 0
