@@ -52,6 +52,8 @@ class Device:
 
     def __init__(self, port: int, client: str, user: str | None) -> None:
         self.received: list[tuple[str, bytes]] = []
+        self.reasons: list[int] = []
+        """What its publishes were answered with."""
         self._more = threading.Condition()
         self._up = threading.Event()
         self._subscribed = threading.Event()
@@ -60,6 +62,7 @@ class Device:
             self.client.username_pw_set(user, PASSWORD)
         self.client.on_connect = lambda *_: self._up.set()
         self.client.on_subscribe = lambda *_: self._subscribed.set()
+        self.client.on_publish = lambda _, __, ___, reason, ____: self.reasons.append(reason.value)
         self.client.on_message = self._took
         self.client.connect("127.0.0.1", port)
         self.client.loop_start()

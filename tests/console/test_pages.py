@@ -96,6 +96,7 @@ def test_a_newcomer_finds_why_and_lets_exactly_that_through(gym: Gym, browser: B
     stranger = Device(gym.port, "meter-7", None)
     try:
         stranger.publish("meters/7/power", "denied")
+        assert stranger.reasons == [0x87]
         with looking(gym, browser, "grace") as window:
             page = window.page
             page.get_by_role("link", name="Denials").click()
@@ -108,8 +109,10 @@ def test_a_newcomer_finds_why_and_lets_exactly_that_through(gym: Gym, browser: B
             assert "can be applied" in page.get_by_role("status").first.inner_text()
             page.get_by_role("button", name="Apply it").click()
             assert "It is allowed now" in page.get_by_role("status").first.inner_text()
-        reader = Device(gym.port, "alice-tablet", "alice")
-        reader.end()
+        stranger.publish("meters/7/power", "allowed")
+        assert stranger.reasons[1:] == [0x00]
+        stranger.publish("meters/7/x", "denied")
+        assert stranger.reasons[2:] == [0x87]
         with gym.signed_in("grace") as client:
             told = client.get("/ui/denials/why?as=client:meter-7&action=write&topic=meters/7/power")
             assert "Allowed" in told.text
