@@ -87,6 +87,7 @@ async def test_a_document_is_the_same_on_both(tmp_path: Path, server: postgres.S
         await until(lambda: id_of(b, "zoe") != "")
         first = id_of(a, "zoe")
         assert id_of(b, "zoe") == first
+        await until(lambda: "zoe" in b.node.config.directory.users)  # ids are known before they count
         token = await make_token(b, "zoe")
         await b.put("user", "zoe", None)
         await until(lambda: id_of(a, "zoe") == "")
