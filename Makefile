@@ -12,6 +12,8 @@ VENV := .venv/.installed
 FOREIGN := $(if $(wildcard tests/foreign/package.json),tests/foreign/node_modules/.installed)
 ARCHIVE := .venv/spark.jsa
 PYTEST_ARGS ?=
+# Tests wait more than they compute: three processes keep two cores busy.
+WORKERS ?= 3
 
 # Without compiled modules each of the processes that tests start would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,7 +35,7 @@ run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (C
 
 test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
-	@$(BIN)/pytest -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # In a fresh clone each test process would compile all tests by itself; lint leaves a core free meanwhile.
 bytecode: $(VENV)
@@ -41,7 +43,7 @@ bytecode: $(VENV)
 
 test-quick: $(VENV) ## tests without Spark, examples and commands, in three minutes
 	$(call say,quick tests)
-	@$(BIN)/pytest -m "not soak" -n 3 --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)
