@@ -14,7 +14,7 @@ from starlette.responses import Response
 from tidegate.admin.documents import OWNER, own_id, owns
 from tidegate.api.documents import After, Limit, change, conditions, document, page, unknown, without_id
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import Id, Route, Signature, answer, caller, etag, if_match, json_object, user
+from tidegate.api.requests import Id, Route, Signature, Signed, answer, caller, etag, if_match, json_object, user
 from tidegate.api.schemas import BODY, CHANGE, Changed, Document, Page, body_of_kind, returns
 
 KIND = "preference"
@@ -37,14 +37,19 @@ async def list_own(request: Request, limit: Limit = 100, after: After = None) ->
 )
 async def make(request: Request, signed: Signature) -> Response:
     """`user` may be left out: it is you."""
-    value = _owned(await json_object(request), request)
-    if value.pop("id", None) is not None:
+    done = await make_owned(request, await json_object(request), signed)
+    return answer(done, 200 if signed["dry_run"] else 201, headers=etag(done["version"]))
+
+
+async def make_owned(request: Request, value: dict[str, Any], signed: Signed) -> dict[str, Any]:
+    """Makes a preference of the caller, unless they have too many, or it is somebody else's."""
+    owned = _owned(value, request)
+    if owned.pop("id", None) is not None:
         raise Problem(Kind.INVALID, "the id of a new preference is made up here", "leave `id` out")
     if len((await page(request, KIND, MOST, None, owner=user(request)))["items"]) >= MOST:
         raise Problem(Kind.CONFLICT, f"you have {MOST} preferences, which is the most", "remove one, or change one")
     id = own_id(caller(request).identity or user(request))
-    done = await change(request, KIND, id, value, None, signed)
-    return answer(done, 200 if signed["dry_run"] else 201, headers=etag(done["version"]))
+    return await change(request, KIND, id, owned, None, signed)
 
 
 @router.get("/me/preferences/{id}", summary="Show a preference", responses=returns(Document, 404))

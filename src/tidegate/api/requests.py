@@ -187,6 +187,10 @@ class Signed(TypedDict):
 
 
 async def _signed(request: Request, dry_run: DryRun = False, why: Why = "") -> Signed:
+    return signed(request, dry_run=dry_run, why=why)
+
+
+def signed(request: Request, *, dry_run: bool, why: str) -> Signed:
     who = caller(request)
     return {"by": who.by, "why": why, "dry_run": dry_run, "compared": who.role not in (Role.USER, Role.SOURCE)}
 

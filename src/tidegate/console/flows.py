@@ -10,10 +10,9 @@ from starlette.responses import Response
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import channel
 from tidegate.api.schemas import LONG
-from tidegate.console.page import Page, render
+from tidegate.console.page import Page, drawing_of, render
 
 Entity = Annotated[str, Query(max_length=LONG)]
-_DRAWING = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 
@@ -52,4 +51,4 @@ async def picture(
     drawn = await channel(request).ask(
         "flow_drawing", source=source or None, target=target or None, paths=paths, live=live
     )
-    return Response(drawn["svg"], media_type="image/svg+xml", headers=_DRAWING)
+    return drawing_of(drawn["svg"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -11,9 +9,7 @@ from tidegate.api.documents import document
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Id, channel
 from tidegate.console import drafts
-from tidegate.console.page import Page, render
-
-_DRAWING: Final = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+from tidegate.console.page import Page, drawing_of, render
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 
@@ -37,4 +33,4 @@ async def monitor(request: Request, id: Id) -> Response:
 @router.get("/ui/monitors/{id}/drawing.svg")
 async def drawing(request: Request, id: Id) -> Response:
     drawn = await channel(request).ask("monitor_drawing", id=id)
-    return Response(drawn["svg"], media_type="image/svg+xml", headers=_DRAWING)
+    return drawing_of(drawn["svg"])

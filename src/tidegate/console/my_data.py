@@ -20,10 +20,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tidegate import topics as names
-from tidegate.admin.documents import OWNER, own_id
 from tidegate.admin.me.commands import EraseOwn, ExportOwn, GetOwnHistory, ListDeliveries, ListOwnErasures, ListReaders
 from tidegate.api.documents import change, page
-from tidegate.api.me import KIND, MOST
+from tidegate.api.me import KIND, MOST, make_owned
 from tidegate.api.own_data import LOOKING
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Id, address, caller, channel, user
@@ -214,19 +213,7 @@ async def _stop(request: Request, when: str | None, given: Mapping[str, str]) ->
         value["when"] = when
     if length is not None:
         value["expires"] = (datetime.now(UTC) + length).isoformat(timespec="seconds")
-    await _make(request, value, "from the console")
-
-
-async def _make(request: Request, value: dict[str, Any], why: str) -> None:
-    identity = caller(request).identity
-    if value.setdefault("user", user(request)) != user(request) or value.pop(OWNER, identity) != identity:
-        raise Problem(Kind.FORBIDDEN, "a preference of somebody else cannot be made here", "leave `user` out")
-    if len((await page(request, KIND, MOST, None, owner=user(request)))["items"]) >= MOST:
-        raise Problem(Kind.CONFLICT, f"you have {MOST} preferences, which is the most", "remove one")
-    if identity is not None:
-        value[OWNER] = identity
-    said = {**rules.signed(request, dry=False, why=why), "compared": False}
-    await change(request, KIND, own_id(identity or user(request)), value, None, said)  # type: ignore[arg-type]
+    await make_owned(request, value, rules.signed(request, dry=False, why="from the console"))
 
 
 async def _resume(request: Request, whom: tuple[str, str]) -> None:
@@ -239,8 +226,8 @@ async def _resume(request: Request, whom: tuple[str, str]) -> None:
 
 
 async def _delete(request: Request, preference: Mapping[str, Any]) -> None:
-    said = {**rules.signed(request, dry=False, why="from the console"), "compared": False}
-    await change(request, KIND, preference["id"], None, preference["version"], said)  # type: ignore[arg-type]
+    said = rules.signed(request, dry=False, why="from the console")
+    await change(request, KIND, preference["id"], None, preference["version"], said)
 
 
 @router.post("/ui/my-data/preferences")
@@ -249,7 +236,7 @@ async def write(request: Request) -> Response:
     given = await form(request)
     value = rules.parsed(given.get("body", ""))
     value.pop("id", None)
-    await _make(request, value, given.get("why", ""))
+    await make_owned(request, value, rules.signed(request, dry=False, why=given.get("why", "")))
     return to("/ui/my-data")
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tidegate.admin.control_commands import RevertChange
 from tidegate.admin.documents import PIPELINE
+from tidegate.api import requests
 from tidegate.api.access import COLLECTIONS, Collection, kinds_changed_by, only_narrows
 from tidegate.api.documents import ask, change, document, page, versions
 from tidegate.api.problems import Kind, Problem
@@ -50,7 +51,7 @@ def collection(kind: str) -> Collection:
 
 
 def signed(request: Request, *, dry: bool, why: str) -> Signed:
-    return {"by": caller(request).by, "why": why[:500].replace("\n", " "), "dry_run": dry, "compared": True}
+    return requests.signed(request, dry_run=dry, why=why[:500].replace("\n", " "))
 
 
 def parsed(written: str) -> dict[str, Any]:
