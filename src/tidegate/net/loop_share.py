@@ -1,8 +1,8 @@
 """A share of the loop for work that no message waits for: commands over the control sockets.
 
-While messages flow, all such work together takes one part in `REST + 1` of the loop, and no more than one step of it,
-from one `await` to the next, runs in a round of the loop. While none flow it takes what it needs, still one step a
-round. Whoever waits is served in the order of asking, so that one who asks for much does not keep others out.
+While many messages flow, all such work together takes a tenth of the loop, and after each of its steps, which is what
+runs from one `await` to the next, the loop is left to messages. While none flow it takes what it needs, one step in a
+round of the loop. Whoever waits is served in the order of asking: one who asks for much does not keep others out.
 """
 
 from __future__ import annotations
@@ -13,20 +13,41 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Generic, TypeVar
 
-REST: Final = 19
-"""Times what a step took that the loop is left to messages before the next one, while there are any."""
+REST: Final = 9
+"""Times what a step took that the loop is left to messages before the next one, while there are `MANY`."""
+MANY: Final = 1000.0  # messages a second; while there are fewer, the rest is shorter
+SAMPLE: Final = 0.05  # seconds over which they are counted
 LONGEST: Final = 0.1  # seconds of such a rest, whatever came before it
 SHORTEST: Final = 0.001  # seconds: timers of the loop have no shorter ones; what is less is added to the next rest
 
 T = TypeVar("T")
 
 
+class Flow:
+    """How many messages flow, as a part of `MANY`; 1 if there are more."""
+
+    def __init__(self, messages: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        """`messages`: how many there have been."""
+        self._messages = messages
+        self._clock = clock
+        self._at = clock()
+        self._counted = messages()
+        self._part = 0.0
+
+    def __call__(self) -> float:
+        now = self._clock()
+        if now - self._at >= SAMPLE:
+            counted = self._messages()
+            self._part = min(1.0, (counted - self._counted) / (now - self._at) / MANY)
+            self._at, self._counted = now, counted
+        return self._part
+
+
 class LoopShare:
     """Gives turns, one after the other."""
 
-    def __init__(self, busy: Callable[[], bool] = lambda: False) -> None:
-        """`busy`: whether messages flow."""
-        self._busy = busy
+    def __init__(self, flow: Callable[[], float] = lambda: 0.0) -> None:
+        self._flow = flow
         self._taken = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._paid = 0.0
@@ -44,7 +65,7 @@ class LoopShare:
     def spent(self, seconds: float) -> None:
         """A turn is over, which took so long."""
         loop, now = asyncio.get_running_loop(), time.monotonic()
-        self._paid = min(max(self._paid, now) + seconds * REST, now + LONGEST) if self._busy() else now
+        self._paid = min(max(self._paid, now) + seconds * REST * self._flow(), now + LONGEST)
         if self._paid - now < SHORTEST:
             loop.call_soon(self._next)
         else:
@@ -75,7 +96,7 @@ class Sharing(Generic[T]):
                 try:
                     if turn is not None:
                         yield from turn
-                except BaseException as thrown:
+                except BaseException as thrown:  # noqa: BLE001 - it is thrown into the work
                     error = thrown
                 mine = turn is None or (turn.done() and not turn.cancelled())
             begun = time.perf_counter()
@@ -90,5 +111,5 @@ class Sharing(Generic[T]):
             error = None
             try:
                 yield awaited
-            except BaseException as thrown:
+            except BaseException as thrown:  # noqa: BLE001
                 error = thrown

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,8 +19,7 @@ from tidegate.admin.roles import Role
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.errors import Problem
 from tidegate.net.control_socket import Command, Control
-from tidegate.net.loop_share import LoopShare
-from tidegate.session.packet_costs import MEMORY
+from tidegate.net.loop_share import Flow, LoopShare
 
 if TYPE_CHECKING:
     from tidegate.node.node import Node
@@ -41,7 +39,8 @@ class ControlSockets:
         """Whether what the HTTP process leaves behind is a child of this process then: see `keep_orphans`."""
 
     async def start(self, commands: Mapping[str, Command]) -> None:
-        config, share = self._node.config, LoopShare(self._messages_flow)
+        config, counters = self._node.config, self._node.site.counters
+        share = LoopShare(Flow(lambda: counters.publishes_received))
         await self._start(Control(config.control_socket, commands, shunned=self._shunned, share=share))
         if config.http is not None or self._node.administration is not None:
             await self._start(Control(config.http_socket, commands, authorise=Permissions(self), share=share))
@@ -49,9 +48,6 @@ class ControlSockets:
     async def _start(self, control: Control) -> None:
         await control.start()
         self._controls.append(control)
-
-    def _messages_flow(self) -> bool:
-        return time.monotonic() - self._node.site.shared < MEMORY
 
     async def close(self) -> None:
         for control in self._controls:
