@@ -68,9 +68,7 @@ def first_page(role: Role) -> str:
 def _credentials(user: str, given: dict[str, str]) -> Credentials | None:
     password, token = given.get("password", ""), given.get("token", "").strip()
     try:
-        if token:
-            return Credentials(token=token)
-        return Credentials(user=user, password=password)
+        return Credentials.model_validate({"token": token} if token else {"user": user, "password": password})
     except ValidationError:  # nothing, or too long
         return None
 
