@@ -39,6 +39,7 @@ directory:
 policies:
   - {id: devices, subject: "role:frequenter", topic: "gym/{s.client}/#", action: write}
   - {id: coaches, subject: "role:coach", topic: "gym/#", action: read}
+  - {id: watched, subject: "user:olga", topic: gym/+/heartbeats, action: read}
 monitors:
   - {id: calm, scope: main, direction: im_pub, each: client, rate: 1000/s}
   - {id: start, scope: main, direction: im_pub, each: client, only: gym/+/start, after: [gym/+/ready], reset: gym/+/off}

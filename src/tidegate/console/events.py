@@ -91,7 +91,9 @@ async def _own(request: Request) -> tuple[Any, ...]:
     """Another one, if there is something else to see for somebody about their own data."""
     owner, identity = user(request), caller(request).identity or ""
     notices = await channel(request).ask(ListNotices(user=owner, identity=identity, limit=1))
-    return (await channel(request).ask(ShowOwn(user=owner, identity=identity)))["rules"], *(each["id"] for each in notices["items"])
+    return (await channel(request).ask(ShowOwn(user=owner, identity=identity)))["rules"], *(
+        each["id"] for each in notices["items"]
+    )
 
 
 def _said(found: Numbers) -> str:
