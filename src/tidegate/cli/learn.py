@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,6 +18,8 @@ from tidegate.cli.tables import rows_table
 from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidegate.config import Config
     from tidegate.learn.propose import Proposals
     from tidegate.learn.table import Person, Row, Seen, Table
@@ -76,9 +78,11 @@ def learn(
     zone = ZoneInfo(base.node.timezone)
     begin = 0.0 if since is None else parse_time(since, "--since", zone)
     end = time.time() if until is None else parse_time(until, "--until", zone)
+    if journal is None:
+        _settle(base)
     with ExitStack() as stack:
         rows = _rows(base, data, begin, end, stack, spark=spark)
-        table = tabulate(rows, _others(base), base.node.domain)
+        table = tabulate(rows, _others(base), base.node.domain, base.built.directory.clients)
     _annotate(table)
     if not table.uses:
         terminal.fail("nothing was seen in that time; choose another with --since and --until, or record for longer")
@@ -93,9 +97,9 @@ def learn(
         return
     if out is None:
         typer.echo(text, nl=False)
-    _show(proposals)
-    for case in dropped:
-        terminal.note(f"no test is made of this, because other rules decide it too: {case}")
+    _show(proposals, terminal.err() if out is None else terminal.out())
+    if dropped:
+        terminal.note(f"note: {len(dropped):,} tests are not generated, because other rules than policies decide them")
 
 
 # -- what was seen -----------------------------------------------------------------------------------------------------
@@ -135,6 +139,15 @@ def _rows(config: Config, data: Path, since: float, until: float, stack: ExitSta
         zone=ZoneInfo(config.node.timezone),
         progress=progress,
     )
+
+
+def _settle(config: Config) -> None:
+    """Has a node that runs write down what has happened."""
+    from tidegate.errors import TidegateError
+    from tidegate.net import control_socket as control
+
+    with suppress(TidegateError, OSError):  # it does not run: then everything is written
+        control.ask(config.control_socket, "audit_written")
 
 
 def _others(config: Config) -> Iterator[Person]:
@@ -228,10 +241,9 @@ def _write(path: Path, text: str) -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def _show(proposals: Proposals) -> None:
+def _show(proposals: Proposals, out: Console) -> None:
     from tidegate.learn.as_yaml import iso
 
-    out = terminal.err()
     rows = []
     for each in proposals.policies:
         what = f"{', '.join(each.subjects.selectors)} {'+'.join(each.actions)} {each.topic}"
@@ -242,10 +254,10 @@ def _show(proposals: Proposals) -> None:
     titles = ("rule", "allows", "used", "people", "last used")
     width = None if out.is_terminal else _WIDE
     out.print(rows_table(titles, rows, numbers=(2, 3), box=None, header_style="bold"), width=width)
-    _list("seen once only", [_line(each) for each in proposals.once])
-    _list("stays denied", [_line(each) for each, _ in proposals.denied])
-    _list("was denied, and would be allowed", [f"{_line(each)}, by {by}" for each, by in proposals.allowed_now])
-    _list("no policy can say", [f"{_line(each)}: {why}" for each, why in proposals.not_expressed])
+    _list(out, "seen once only", [_line(each) for each in proposals.once])
+    _list(out, "stays denied", [_line(each) for each, _ in proposals.denied])
+    _list(out, "was denied, and would be allowed", [f"{_line(each)}, by {by}" for each, by in proposals.allowed_now])
+    _list(out, "no policy can say", [f"{_line(each)}: {why}" for each, why in proposals.not_expressed])
     for note in proposals.notes:
         terminal.note(f"note: {note}")
 
@@ -255,10 +267,9 @@ def _line(each: Seen) -> str:
     return f"{each.person.name} {each.action} {each.topic}{times}"
 
 
-def _list(title: str, lines: Sequence[str]) -> None:
+def _list(out: Console, title: str, lines: Sequence[str]) -> None:
     if not lines:
         return
-    out = terminal.err()
     out.print(Text(f"{title} ({len(lines):,}):", style="bold"))
     for line in lines[:_LISTED]:
         out.print(f"  {terminal.harmless(line, lines=False)}", markup=False, highlight=False)

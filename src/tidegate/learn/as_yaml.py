@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidegate.importing.imported_policies import comment, flow
 from tidegate.learn.propose import Proposal, Proposals
-from tidegate.learn.table import SUBSCRIBE, Person, Seen, Who
+from tidegate.learn.table import READ, SUBSCRIBE, Person, Seen, Who
 from tidegate.learn.templates import read
 
 _NAMED: Final = 3
@@ -42,16 +42,20 @@ def tests(proposals: Proposals, people: Mapping[Who, Person]) -> list[dict[str, 
     """What shall stay so: for each policy something that it allows, somebody else who may not; and what was denied."""
     written: list[dict[str, Any]] = []
     for proposal in proposals.policies:
-        written.append(_test(proposal.example.person, proposal.example, "allow", proposal.when is not None))
+        timed = proposal.when is not None
+        publisher = proposals.writers.get(proposal.example.topic)
+        written.append(_test(proposal.example.person, proposal.example, publisher, "allow", timed))
         if (other := _stranger(proposal, proposals, people)) is not None:
-            written.append(_test(other, proposal.example, "deny", proposal.when is not None))
+            written.append(_test(other, proposal.example, publisher, "deny", timed))
     for each, _ in proposals.denied[:_DENIED]:
-        written.append(_test(each.person, each, "deny", True))
+        written.append(_test(each.person, each, proposals.writers.get(each.topic), "deny", True))
     return [case for at, case in enumerate(written) if case not in written[:at]]
 
 
-def _test(person: Person, seen: Seen, expect: str, timed: bool) -> dict[str, Any]:
+def _test(person: Person, seen: Seen, publisher: Person | None, expect: str, timed: bool) -> dict[str, Any]:
     case: dict[str, Any] = {"as": person.name, "action": seen.action, "topic": seen.topic}
+    if seen.action == READ and publisher is not None:
+        case["from"] = publisher.name
     if timed and seen.first:
         case["at"] = iso(seen.first)
     return case | {"expect": expect}
@@ -65,12 +69,7 @@ def _stranger(proposal: Proposal, proposals: Proposals, people: Mapping[Who, Per
     several = sorted(people.values(), key=lambda each: (bool(roles & set(each.roles)), each.name))
     for person in several[:50]:
         topic = read(person, proposal.example.topic)
-        if not any(
-            proposal.example.action in each.actions
-            and person.who in each.subjects.members
-            and topic.fits(tuple(each.topic.split("/")))
-            for each in proposals.policies
-        ):
+        if not any(each.allows(person.who, proposal.example.action, topic) for each in proposals.policies):
             return person
     return None
 

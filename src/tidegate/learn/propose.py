@@ -14,14 +14,14 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidegate.learn.hours import Hours, hours_that_matter
 from tidegate.learn.selectors import Members, Society, Subjects
-from tidegate.learn.table import READ, SUBSCRIBE, WRITE, Seen, Table, Who, seen
-from tidegate.learn.templates import ANY, REST, Evidence, Levels, Read, has_placeholder, literal, read, shapes
+from tidegate.learn.table import READ, SUBSCRIBE, WRITE, Person, Seen, Table, Who, seen
+from tidegate.learn.templates import ANY, REST, Evidence, Levels, Read, has_placeholder, literal, read, shapes, written
 from tidegate.policy.template import Template
 from tidegate.topics import overlaps, valid_filter
 
@@ -29,6 +29,8 @@ _STRANGE: Final = re.compile(r"[^A-Za-z0-9]+")
 _RULE: Final = 10.0
 _LEVELS: Final = {ANY: 2.0, REST: 4.0}
 _BEYOND: Final = 2.0
+_REFUSED: Final = 5000
+"""Denials that candidates are compared with."""
 _TOLD: Final = 5
 """Values that a reason names."""
 
@@ -46,7 +48,7 @@ class Proposal:
 
     id: str
     subjects: Subjects
-    topic: str
+    levels: Levels
     actions: tuple[str, ...]
     when: str | None
     used: int
@@ -61,6 +63,14 @@ class Proposal:
     @property
     def subject(self) -> str | tuple[str, ...]:
         return self.subjects.selectors[0] if len(self.subjects.selectors) == 1 else self.subjects.selectors
+
+    @property
+    def topic(self) -> str:
+        return written(self.levels)[0]
+
+    def allows(self, who: Who, action: str, topic: Read) -> bool:
+        """Whether it allows that to somebody who was there, at some time."""
+        return action in self.actions and who in self.subjects.members and topic.fits(self.levels)
 
     @property
     def once(self) -> bool:
@@ -78,6 +88,8 @@ class Proposals:
     """What was denied, and what the proposals would allow."""
     not_expressed: tuple[tuple[Seen, str], ...]
     """What no policy can say, and why."""
+    writers: Mapping[str, Person]
+    """For each topic somebody who published to it."""
     notes: tuple[str, ...]
     first: float | None
     last: float | None
@@ -100,7 +112,7 @@ def propose(table: Table, options: Options | None = None) -> Proposals:
     options = options or Options()
     every = seen(table, include=options.include_denied)
     refused = [] if options.include_denied else seen(table, denied=True)
-    society = Society.of(table.people, table.others)
+    society = Society.of(table.people, table.others, table.registered)
     search = _Search(society, every, refused, options)
     chosen = search.cover()
     chosen += search.asked_only(chosen)
@@ -115,6 +127,7 @@ def propose(table: Table, options: Options | None = None) -> Proposals:
         denied=tuple(denied),
         allowed_now=tuple(allowed_now),
         not_expressed=tuple(search.not_expressed),
+        writers=search.writers,
         notes=tuple(notes),
         first=table.first,
         last=table.last,
@@ -132,8 +145,20 @@ class _Search:
                 self.filters.setdefault(each.person.who, []).append(each.topic)
         self.every = [each for each in every if each.action == SUBSCRIBE or self._expressible(each)]
         self.uses = [each for each in self.every if each.action != SUBSCRIBE]
-        self.reads = [read(each.person, each.topic, self.filters.get(each.person.who, ())) for each in self.uses]
-        self.refused = [(each, read(each.person, each.topic)) for each in refused if each.action in (READ, WRITE)]
+        self.reads = [
+            read(each.person, each.topic, self.filters.get(each.person.who, ()) if each.action == READ else ())
+            for each in self.uses
+        ]
+        passed = {(each.person.who, each.action, each.topic) for each in every}
+        self.refused = [
+            (each, read(each.person, each.topic))
+            for each in refused
+            if each.action in (READ, WRITE) and (each.person.who, each.action, each.topic) not in passed
+        ][:_REFUSED]
+        self.writers: dict[str, Person] = {}
+        for each in every:
+            if each.action == WRITE:
+                self.writers.setdefault(each.topic, each.person)
         self.topics = {each.topic: each for each in self.reads}
         self._beyond: dict[Levels, int] = {}
 
@@ -295,13 +320,13 @@ class _Search:
         for each in uses:
             by[each.person.name] = by.get(each.person.name, 0) + each.count
         actions = tuple(sorted({READ if each.action == SUBSCRIBE else each.action for each in candidates}))
-        conditions = [each for each in (first.subjects.when, hours.when if hours else None) if each]
+        conditions = [first.subjects.when, *written(first.levels)[1], hours.when if hours else None]
         return Proposal(
             id="",
             subjects=first.subjects,
-            topic="/".join(first.levels),
+            levels=first.levels,
             actions=actions,
-            when=" && ".join(conditions) or None,
+            when=" && ".join(each for each in conditions if each) or None,
             used=used,
             first=min((each.first for each in uses), default=0.0),
             last=max((each.last for each in uses), default=0.0),
@@ -320,7 +345,7 @@ class _Search:
             whom = ", ".join("everybody" if each == "*" else each for each in subjects.selectors)
             were = f"{people} of {people} who were there"
             were += f", of {subjects.known} known" if subjects.known > people else ""
-            yield f"{whom} ({were}) {verb} {'/'.join(candidate.levels)}"
+            yield f"{whom} ({were}) {verb} {written(candidate.levels)[0]}"
         if subjects.reason:
             yield subjects.reason
         for at, level in enumerate(candidate.levels):
@@ -331,7 +356,9 @@ class _Search:
             if level == ANY and candidate.covers:
                 yield f"`+` at level {at + 1} stands for {_some(values)}"
             elif has_placeholder(level):
-                yield f"`{level}` is the own one of each of {len(values)}: {_some(values)}"
+                listed = level.startswith("{in ")
+                own = f"level {at + 1} is in `{level[4:-1]}`" if listed else f"`{level}` is the own one"
+                yield f"{own} of each, {len(values)} different ones: {_some(values)}"
         if candidate.action == SUBSCRIBE:
             yield "it was subscribed to, and nothing was received by it"
         if hours is not None:
@@ -341,16 +368,7 @@ class _Search:
         stays: list[tuple[Seen, str]] = []
         allowed: list[tuple[Seen, str]] = []
         for each, topic in self.refused:
-            by = next(
-                (
-                    rule.id
-                    for rule in policies
-                    if each.action in rule.actions
-                    and each.person.who in rule.subjects.members
-                    and topic.fits(tuple(rule.topic.split("/")))
-                ),
-                None,
-            )
+            by = next((rule.id for rule in policies if rule.allows(each.person.who, each.action, topic)), None)
             (stays if by is None else allowed).append((each, by or ""))
         return stays, allowed
 
@@ -395,7 +413,7 @@ def _readable(society: Society, chosen: Iterable[_Candidate], who: Who) -> Itera
 
 
 def _fill(levels: Levels, society: Society, who: Who) -> str | None:
-    return Template.parse("/".join(levels)).fill(society.people[who].texts)
+    return Template.parse(written(levels)[0]).fill(society.people[who].texts)
 
 
 def _asked_level(each: Seen, at: int, text: str) -> str:
@@ -417,7 +435,7 @@ def _named(policies: Sequence[Proposal]) -> list[Proposal]:
     named: list[Proposal] = []
     for each in policies:
         who = "-".join(name.partition(":")[2] or "everybody" for name in each.subjects.selectors[:2])
-        words = [level for level in each.topic.split("/") if level not in (ANY, REST) and not has_placeholder(level)]
+        words = [level for level in each.levels if level not in (ANY, REST) and not has_placeholder(level)]
         verb = "uses" if len(each.actions) > 1 else {READ: "reads", WRITE: "writes"}[each.actions[0]]
         slug = _STRANGE.sub("-", f"{who}-{verb}-{words[-1] if words else 'topics'}").strip("-")[:60]
         taken[slug] = number = taken.get(slug, 0) + 1

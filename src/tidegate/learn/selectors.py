@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.importing.imported_policies import quoted, unspeakable
@@ -21,6 +21,7 @@ EVERYBODY: Final = "*"
 _CROWD: Final = 3
 """People that are needed for `*`."""
 _COSTS: Final = {"*": 4.0, "role": 2.0, "group": 2.0, "user": 2.5, "client": 3.0}
+_REGISTERED: Final = 2.4
 _CONDITION: Final = 4.0
 
 Members = frozenset[Who]
@@ -36,10 +37,7 @@ class Subjects:
     known: int = 0
     """How many there are, with those who were never there."""
     reason: str = ""
-
-    @property
-    def cost(self) -> float:
-        return sum(_COSTS[each.partition(":")[0]] for each in self.selectors) + _CONDITION * (self.when is not None)
+    cost: float = 0.0
 
 
 @dataclass(slots=True)
@@ -52,9 +50,12 @@ class Society:
     """Selectors of more than one client, and who of those that were there is selected."""
     unspeakable: dict[Who, str]
     """Whom no selector can name, and why."""
+    registered: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, people: Mapping[Who, Person], others: Iterable[Person]) -> Society:
+    def of(
+        cls, people: Mapping[Who, Person], others: Iterable[Person], registered: frozenset[str] = frozenset()
+    ) -> Society:
         terms: dict[str, set[Who]] = {}
         strange: dict[Who, str] = {}
         for who, person in sorted(people.items(), key=lambda each: (each[0][0] or "", each[0][1])):
@@ -65,7 +66,8 @@ class Society:
             if not named:
                 sort, name = ("user", person.user) if person.user is not None else ("client", person.client)
                 strange[who] = unspeakable(sort, name) or "another user has that client identifier"
-        return cls(people, tuple(others), {term: frozenset(each) for term, each in terms.items()}, strange)
+        named_by = {term: frozenset(each) for term, each in terms.items()}
+        return cls(people, tuple(others), named_by, strange, registered)
 
     def classes(self) -> Iterator[Members]:
         """Groups of people in which the same may be looked for: everybody, each role and group, each user."""
@@ -82,7 +84,15 @@ class Society:
         if (named := self._listed(members, topic)) is not None:
             ways.append(named)
         ways += self._conditional(members, topic)
-        return ways
+        return [replace(each, cost=self._cost(each)) for each in ways]
+
+    def _cost(self, subjects: Subjects) -> float:
+        return sum(map(self._term_cost, subjects.selectors)) + _CONDITION * (subjects.when is not None)
+
+    def _term_cost(self, term: str) -> float:
+        """A client of the directory is named before its user, who may come with any client."""
+        sort, _, name = term.partition(":")
+        return _REGISTERED if sort == "client" and name in self.registered else _COSTS[sort]
 
     def _mixed(self, members: Members) -> bool:
         roles = {self.people[who].roles for who in members}
@@ -96,7 +106,7 @@ class Society:
             for term, whom in self.terms.items()
             if whom <= members and (term.startswith(("user:", "client:")) or self._enough(term, whom))
         ]
-        usable.sort(key=lambda each: (-len(each[1]) / _COSTS[each[0].partition(":")[0]], each[0]))
+        usable.sort(key=lambda each: (-len(each[1]) / self._term_cost(each[0]), each[0]))
         for term, whom in usable:
             if whom & left:
                 chosen.append(term)

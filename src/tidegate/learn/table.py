@@ -129,6 +129,8 @@ class Table:
     """Those who were there."""
     others: tuple[Person, ...] = ()
     """Those whom the directory knows, and who were not."""
+    registered: frozenset[str] = frozenset()
+    """Client identifiers that the directory gives to somebody: nobody else can have them."""
     left_out: int = 0
     notes: list[str] = field(default_factory=list)
     """What whoever reads the proposals has to know about the record."""
@@ -209,9 +211,11 @@ def rows(uses: Mapping[Use, Times]) -> Iterator[Row]:
         yield (*use, times.count, times.first, times.last)
 
 
-def tabulate(found: Iterable[Row], others: Iterable[Person] = (), home: str = "") -> Table:
+def tabulate(
+    found: Iterable[Row], others: Iterable[Person] = (), home: str = "", registered: Iterable[str] = ()
+) -> Table:
     """The table of these rows, which come in any order. `home` is the domain of the node."""
-    table = Table()
+    table = Table(registered=frozenset(registered))
     said: dict[Who, tuple[float, str]] = {}
     for user, client, action, topic, hour, rule, detail, count, first, last in found:
         use = Use(user, client, action, topic, hour, rule, detail)

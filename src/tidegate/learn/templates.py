@@ -1,11 +1,13 @@
 """Topic templates that stand for several topics: placeholders, `+` and `#`, each for a reason.
 
 A level of a template is a text as a policy writes it: a literal (braces doubled), a placeholder such as `{s.client}`,
-or `+`. The last may be `#`.
+or `+`. The last may be `#`. `{in s.reads}` stands for a level that is in a list of the person: a `+` with a condition.
 
 - A placeholder needs `users` people whose levels are their own, and different ones.
-- `+` needs `topics` different values at its level, everything else being equal; two are enough where the reader's own
-  subscription has a wildcard there.
+- `+` needs `topics` different values at its level, everything else being equal: `topics` if they are numbered (`tr1`,
+  `tr2`), two more if they are words, three times as many if nothing but `+` would be left. Everybody must have used
+  so many, unless all have the same roles or groups. Two values are enough where the reader's own subscription has a
+  wildcard there.
 - `#` needs `topics` topics of at least two shapes below it, which one `+` more cannot say; and a reader who subscribed
   so, or topics of different length.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Final
 
 from tidegate.learn.table import Person
@@ -24,6 +27,11 @@ ANY: Final = "+"
 REST: Final = "#"
 _SHAPES: Final = 4000
 """Templates that are looked at for one group of people."""
+_WORDS: Final = 2
+"""Values more that a `+` needs if they are words, and not numbered."""
+_BARE: Final = 3
+"""Times more that it needs if the template has no other level than `+`."""
+_NUMBER: Final = re.compile(r"[0-9]+")
 _PART: Final = 3
 """Characters that a value must have to be found as a part of a level."""
 
@@ -86,9 +94,21 @@ def _choices(person: Person, level: str, *, first: bool) -> Iterable[str]:
             before, after = level[:at], level[at + len(value) :]
             if not (before[-1:].isalnum() or after[:1].isalnum()):
                 yield f"{literal(before)}{{s.{name}}}{literal(after)}"
+    for name, values in person.lists.items():
+        if level in values:
+            yield f"{{in s.{name}}}"
 
 
-_PLACEHOLDER: Final = re.compile(r"(?<!\{)\{s\.[^{}]+\}")
+_PLACEHOLDER: Final = re.compile(r"(?<!\{)\{(?:in )?s\.[^{}]+\}")
+_MEMBER: Final = re.compile(r"\{in (s\.[^{}]+)\}")
+
+
+def written(template: Levels) -> tuple[str, list[str]]:
+    """The topic of a policy, and the conditions that go with it."""
+    conditions = [
+        f"o.levels[{at}] in {list[1]}" for at, level in enumerate(template) if (list := _MEMBER.fullmatch(level))
+    ]
+    return "/".join(ANY if _MEMBER.fullmatch(level) else level for level in template), conditions
 
 
 def has_placeholder(level: str) -> bool:
@@ -110,6 +130,7 @@ def shapes(reads: Sequence[Read], evidence: Evidence) -> dict[Levels, Shape]:
     members: dict[Levels, list[Read]] = {}
     for each in reads:
         members.setdefault(tuple(chosen(each)), []).append(each)
+    members |= _diagonal(members, evidence)
     found: dict[Levels, Shape] = {levels: Shape(levels) for levels in members}
     waiting = dict(members)
     while waiting and len(found) < _SHAPES:
@@ -124,9 +145,7 @@ def shapes(reads: Sequence[Read], evidence: Evidence) -> dict[Levels, Shape]:
                 continue
             covered = [each for levels in narrow for each in members[levels]]
             at = next(at for at, level in enumerate(template) if level != narrow[0][at])
-            values = {each.literal[at] for each in covered}
-            asked = len(values) >= 2 and all(_asked(each, at) for each in covered)
-            if len(values) >= evidence.topics or asked:
+            if _supported(template, at, covered, evidence):
                 wider[template] = covered
                 found[template] = Shape(template)
                 if len(found) >= _SHAPES:
@@ -138,6 +157,52 @@ def shapes(reads: Sequence[Read], evidence: Evidence) -> dict[Levels, Shape]:
     for shape in found.values():
         _values(shape, members.get(shape.levels) or [each for each in reads if each.fits(shape.levels)])
     return found
+
+
+def _diagonal(members: Mapping[Levels, list[Read]], evidence: Evidence) -> dict[Levels, list[Read]]:
+    """Templates with a `+` at two levels that change together, such as sensors that measure one thing each."""
+    buckets: dict[Levels, list[Levels]] = {}
+    for levels in members:
+        for one, other in combinations(range(len(levels)), 2):
+            if levels[0][:1] != "$" and len(levels) > 2 and ANY not in (levels[one], levels[other]):
+                template = tuple(ANY if at in (one, other) else level for at, level in enumerate(levels))
+                buckets.setdefault(template, []).append(levels)
+    found: dict[Levels, list[Read]] = {}
+    for template, narrow in buckets.items():
+        if len(narrow) < 2 * evidence.topics:
+            continue
+        covered = [each for levels in narrow for each in members[levels]]
+        changed = [at for at, level in enumerate(template) if level == ANY and narrow[0][at] != ANY]
+        if all(_supported(template, at, covered, evidence) for at in changed):
+            found[template] = covered
+    return found
+
+
+def _supported(template: Levels, at: int, covered: Sequence[Read], evidence: Evidence) -> bool:
+    """Whether what was seen is enough for a `+` at this level."""
+    values = {each.literal[at] for each in covered}
+    if len(values) >= 2 and all(_asked(each, at) for each in covered):
+        return True
+    needed = evidence.topics if _numbered(values) else evidence.topics + _WORDS
+    if all(level == ANY for level in template):
+        needed *= _BARE
+    if len(values) < needed:
+        return False
+    # what everybody did by themselves, or people who are alike; different people's different topics are no pattern
+    if len({(each.person.roles, each.person.groups) for each in covered}) == 1 and (
+        covered[0].person.roles or covered[0].person.groups
+    ):
+        return True
+    own: dict[tuple[str | None, str], set[str]] = {}
+    for each in covered:
+        own.setdefault(each.person.who, set()).add(each.literal[at])
+    return all(len(each) >= min(needed, len(values)) for each in own.values())
+
+
+def _numbered(values: Iterable[str]) -> bool:
+    """Whether they look like names of instances, such as `tr1` and `tr2`."""
+    forms = {_NUMBER.sub("0", value) for value in values}
+    return len(forms) == 1 and "0" in next(iter(forms))
 
 
 def _values(shape: Shape, reads: Iterable[Read]) -> None:
@@ -163,7 +228,11 @@ def _placeholders(reads: Sequence[Read], evidence: Evidence) -> _Choice:
                 if has_placeholder(text):
                     values = support.setdefault((len(each.levels), at, text), {})
                     values.setdefault(each.literal[at], set()).add(each.person.who)
-    enough = {key: len(values) for key, values in support.items() if len(values) >= evidence.users}
+    enough = {
+        key: len(values)
+        for key, values in support.items()
+        if len(values) >= evidence.users and len(set().union(*values.values())) >= evidence.users
+    }
     return _Choice(enough)
 
 
@@ -180,6 +249,8 @@ class _Choice:
 
 def _rank(text: str) -> int:
     """Of placeholders with the same support, the best known one."""
+    if _MEMBER.fullmatch(text):
+        return -1
     return 2 if "{s.user}" in text else 1 if "{s.client}" in text else 0
 
 
