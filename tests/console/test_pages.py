@@ -186,6 +186,42 @@ def test_pages_follow_what_happens(gym: Gym, browser: Browser) -> None:
             late.end()
 
 
+def test_a_value_is_shown_to_whoever_would_receive_it(gym: Gym) -> None:
+    """As a delivery to them: it is in the audit, and a policy denies it as it would."""
+    gym.strap.publish("gym/strap-3/heartbeats", '{"value": 72}', retain=True)
+    path = "/ui/topics/gym%2Fstrap-3%2Fheartbeats"
+    with gym.signed_in("olga") as olga, gym.signed_in("grace") as grace:
+        assert "72" not in olga.get(path).text
+        shown = olga.post(f"{path}/value", data={"show": "yes"}).text
+        assert "&#34;value&#34;: 72" in shown
+        assert "Decided as a delivery to <b>olga</b>" in shown
+        denied = grace.post(f"{path}/value", data={"show": "yes"}).text
+        assert "You may not receive it: <code>default</code>" in denied
+        assert "72" not in denied.split("<h2>Retained</h2>")[1]
+        assert (
+            "reading <code>gym/strap-3/heartbeats"
+            in grace.get(
+                "/ui/denials/why?as=user:grace&action=read&topic=gym/strap-3/heartbeats&from=user:mary/client:strap-3"
+            ).text
+        )
+        assert "grace" in grace.get("/ui/denials?user=grace").text
+    with gym.signed_in("mary") as mary:
+        assert "olga" in mary.get("/ui/my-data").text.split("Who has received what")[1]
+
+
+def test_owners_see_what_happens_without_a_reload(gym: Gym, browser: Browser) -> None:
+    """The newest message, what each reader would be sent of it, and a rule of somebody else."""
+    with looking(gym, browser, "mary") as window, gym.signed_in("grace") as grace:
+        gym.strap.publish("gym/strap-3/heartbeats", '{"value": 123}', retain=True)
+        window.page.locator("#newest").get_by_text("123").wait_for()
+        body = "topic: gym/+/heartbeats\nfor: role:coach\nkeep: [/unit]\n"
+        assert grace.post("/ui/rules/view", data={"id": "units", "body": body, "do": "apply"}).status_code == 303
+        gym.strap.publish("gym/strap-3/heartbeats", '{"value": 124, "unit": "bpm"}', retain=True)
+        window.page.locator("#newest").get_by_text("sees a part").wait_for()
+        assert '"unit": "bpm"' in window.page.locator("#newest li", has_text="sees a part").inner_text()
+        assert grace.post("/ui/rules/view/units", data={"version": "", "do": "delete"}).status_code == 303
+
+
 def test_names_are_text_wherever_they_are_shown(gym: Gym, browser: Browser) -> None:
     with looking(gym, browser, "grace") as window:
         window.go("/ui/denials")

@@ -13,6 +13,7 @@ from tidegate.errors import ProtocolError
 from tidegate.guard.service_session import ServiceSession
 from tidegate.guard.upstream import Upstream
 from tidegate.session import Hold
+from tidegate.session.store import Volatile
 from tidegate.wire import V5, V311, Connect, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel, Reason
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class ServiceConnection:
         self.session = ServiceSession(scope, scope.target.subject, self)
         self.name = f"tidegate-{scope.site.origin.node}"
         self._began = False  # it was connected before: what was on its way may be known to the broker
+        self._clean = False
         self._closed = False
         self._wait = FIRST
         self._timer: Any = None
@@ -60,10 +62,11 @@ class ServiceConnection:
         properties = Properties()
         if self.version == V5:
             properties = Properties(session_expiry_interval=EXPIRY, maximum_packet_size=settings.max_packet)
+        self._clean = not (self._began or self.session.row)  # what the broker knows and the guard does not is ended
         packet = Connect(
             version=self.version,
             client_id=self.name,
-            clean_start=not self._began,
+            clean_start=self._clean,
             keep_alive=KEEP_ALIVE,
             username=settings.username,
             password=settings.password,
@@ -90,6 +93,11 @@ class ServiceConnection:
 
     def _opened(self, upstream: Upstream) -> None:
         self._began = True
+        if self._clean and self.version == V311 and not isinstance(self.site.store, Volatile):
+            upstream.close()  # 3.1.1: a session that begins anew would end with its connection
+            self.upstream = None
+            self.start()
+            return
         self.error, self.since, self._wait = "", self.site.wall, FIRST
         upstream.attach(self)  # type: ignore[arg-type]
         upstream.incoming = self  # type: ignore[assignment]
