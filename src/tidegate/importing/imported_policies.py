@@ -206,10 +206,10 @@ def _setting(key: str, value: object) -> Iterator[str]:
             yield f"{key}:"
             for item in value:
                 if isinstance(item, Commented):
-                    yield f"  {_comment(item.origin)}"
-                yield f"  - {_flow(_plain(item))}"
+                    yield f"  {comment(item.origin)}"
+                yield f"  - {flow(_plain(item))}"
         case _:
-            yield f"{key}: {_flow(value)}"
+            yield f"{key}: {flow(value)}"
 
 
 def _plain(value: object) -> Any:
