@@ -30,6 +30,7 @@ from tidegate.admin.documents import FENCE, OWNER, Draft, Key, RegistryState, Re
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.registry_follower import RegistryFollower
 from tidegate.admin.registry_threads import RegistryThreads
+from tidegate.admin.rehashing import Rehashing
 from tidegate.admin.token_administration import TokenAdministration
 from tidegate.admin.tokens import ROOM as TOKENS
 from tidegate.admin.tokens import Tokens
@@ -105,6 +106,7 @@ class Administration:
         self._audit = ChangeAudit(host, node=node)
         self.tokens = TokenAdministration(host, Tokens(registry, valid=valid, most=most), self.threads, self._audit)
         self._state = RegistryState(sequence=0, documents={}, fence=None)
+        self.rehashing = Rehashing(self, host)
         self._in_force = 0  # the newest change that is in force here; behind `_state` while one is being put in force
         self._follower = RegistryFollower(
             registry, catch_up=self._follow, failing=lambda: self.trouble is not None or host.identities.untold
@@ -163,6 +165,7 @@ class Administration:
         self._follower.start(after=self._state.sequence)
 
     async def close(self) -> None:
+        await self.rehashing.close()
         await self._follower.stop()
         await asyncio.to_thread(self.registry.close)
         self.threads.close()
