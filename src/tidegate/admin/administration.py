@@ -247,7 +247,10 @@ class Administration:
             rows = self._host.audit.sink.recent()
             effect = await self._host.run_query(partial(_compare, self._host.config, drafted.config, rows))
         rules = self._host.audit.version
-        return {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
+        answer = {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
+        if any(each.kind == "monitor" for each in drafted.changes):
+            answer["automata"] = await self._host.run_query(partial(_automata, drafted.config, drafted.changes))
+        return answer
 
     async def change(
         self, command: SignedCommand, draft: Draft, *, action: str, about: Sequence[Key], narrow: bool = False
@@ -469,7 +472,13 @@ def _entries(changes: Sequence[Change], sequence: int, by: str = "", why: str = 
 
 
 def _compare(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str, Any]:
-    """What would be decided differently. Runs in a thread, which also imports what compares."""
-    from tidegate.explain.comparison import compare
+    """What would be different. Runs in a thread, which also imports what compares."""
+    from tidegate.explain.effects import effects
 
-    return compare(before, after, rows)
+    return effects(before, after, rows)
+
+
+def _automata(config: Config, changes: Sequence[Change]) -> dict[str, str]:
+    from tidegate.explain.effects import automata
+
+    return automata(config, (each.id for each in changes if each.kind == "monitor"))

@@ -174,13 +174,13 @@ def to_yaml(imported: Imported, source: str) -> str:
 
 
 def _lines(imported: Imported, source: str) -> Iterator[str]:
-    yield _comment(f"Imported from {source}.")
+    yield comment(f"Imported from {source}.")
     for note in imported.notes:
-        yield _comment(note)
+        yield comment(note)
     if imported.left:
-        yield _comment(f"Without an equivalent here ({len(imported.left)}):")
+        yield comment(f"Without an equivalent here ({len(imported.left)}):")
         for left in imported.left:
-            yield _comment(f"  {left.place}: {left.what}: {left.why}")
+            yield comment(f"  {left.place}: {left.what}: {left.why}")
     yield "version: 1"
     for key, value in imported.settings.items():
         yield from _setting(key, value)
@@ -191,13 +191,13 @@ def _lines(imported: Imported, source: str) -> Iterator[str]:
         yield "policies:" if imported.policies else "policies: []"
     for taken in imported.policies:
         if taken.origin:
-            yield f"  {_comment(taken.origin)}"
-        yield f"  - {_flow(taken.entry())}"
+            yield f"  {comment(taken.origin)}"
+        yield f"  - {flow(taken.entry())}"
     if imported.users:
         yield "directory:"
         yield "  users:"
         for name, entry in imported.users.items():
-            yield f"    {_text(name)}: {_flow(entry)}"
+            yield f"    {_text(name)}: {flow(entry)}"
 
 
 def _setting(key: str, value: object) -> Iterator[str]:
@@ -206,10 +206,10 @@ def _setting(key: str, value: object) -> Iterator[str]:
             yield f"{key}:"
             for item in value:
                 if isinstance(item, Commented):
-                    yield f"  {_comment(item.origin)}"
-                yield f"  - {_flow(_plain(item))}"
+                    yield f"  {comment(item.origin)}"
+                yield f"  - {flow(_plain(item))}"
         case _:
-            yield f"{key}: {_flow(value)}"
+            yield f"{key}: {flow(value)}"
 
 
 def _plain(value: object) -> Any:
@@ -229,7 +229,7 @@ def aligned(left: Iterable[NotImported]) -> list[str]:
     return [f"{place:<{widths[0]}}  {what:<{widths[1]}}  {why}" for place, what, why in rows]
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
     return f"# {_visible(text)}"
 
 
@@ -241,12 +241,12 @@ def _escape(character: re.Match[str]) -> str:
     return f"\\u{ord(character[0]):04x}"
 
 
-def _flow(value: object) -> str:
+def flow(value: object) -> str:
     match value:
         case dict():
-            return "{" + ", ".join(f"{_text(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+            return "{" + ", ".join(f"{_text(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
         case list() | tuple():
-            return "[" + ", ".join(map(_flow, value)) + "]"
+            return "[" + ", ".join(map(flow, value)) + "]"
         case str():
             return _text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
         case _:
