@@ -87,7 +87,7 @@ class Person:
         lists: dict[str, tuple[str, ...]] = {}
         if "client" in attributes:
             texts["client"] = client + at
-        if user is not None:
+        if user is not None and "@" not in user:  # it would not be written so
             texts["user"] = user + at
         for name, value in sorted(attributes.items()):
             if name in _NOT_LEARNED or not name.isidentifier():
@@ -148,9 +148,7 @@ class Table:
         """Of whom nothing was recorded, nothing but the names is known."""
         person = self.people.get(who)
         if person is None:
-            user, client = who
-            texts = {"client": client} | ({} if user is None else {"user": user})
-            person = self.people[who] = Person(user=user, client=client, texts=texts)
+            person = self.people[who] = Person.of(*who, {"client": who[1]})
         return person
 
     @property
