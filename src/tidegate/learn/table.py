@@ -171,8 +171,6 @@ class Seen:
     first: float
     last: float
     hours: frozenset[int]
-    days: frozenset[int]
-    """Days since 1970 on which it surely was seen."""
 
 
 def seen(table: Table, *, denied: bool = False, include: bool = False) -> list[Seen]:
@@ -187,7 +185,6 @@ def seen(table: Table, *, denied: bool = False, include: bool = False) -> list[S
 def _together(table: Table, rows: Iterable[tuple[Use, Times]]) -> Seen:
     rows = list(rows)
     use = rows[0][0]
-    days = {int(moment // 86400) for _, times in rows for moment in (times.first, times.last)}
     return Seen(
         person=table.person(use.who),
         action=use.action,
@@ -196,7 +193,6 @@ def _together(table: Table, rows: Iterable[tuple[Use, Times]]) -> Seen:
         first=min(times.first for _, times in rows),
         last=max(times.last for _, times in rows),
         hours=frozenset(use.hour for use, _ in rows),
-        days=frozenset(days),
     )
 
 

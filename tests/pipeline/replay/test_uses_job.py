@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from learn.recorded_examples import EXAMPLES
+from learn.recorded_examples import EXAMPLES, write
 from learn.recorded_examples import rows as recorded
-from learn.recorded_examples import write
 from tidegate.config import load
 from tidegate.learn.as_yaml import to_yaml
 from tidegate.learn.propose import propose
