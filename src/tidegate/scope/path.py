@@ -32,6 +32,7 @@ from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.policy.control_topics import KEYS
+from tidegate.scope.asked_lane import AskedLane
 from tidegate.scope.delivered_once import Seen, first
 from tidegate.scope.large_fanout import PIECE, LargeFanout
 from tidegate.scope.monitors import Emission, Made, Monitoring
@@ -59,6 +60,7 @@ class Path:
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
         self.egress = self._egress(stopwatch)
+        self.asked = AskedLane(scope, self.monitoring, self.egress.large_fanout, stopwatch)
 
     def _egress(self, stopwatch: Callable[[], float]) -> Egress:
         return Egress(self.scope, self.monitoring, stopwatch)
@@ -384,7 +386,7 @@ class Egress:
         self.monitoring, self._stopwatch = monitoring, stopwatch
         self.fresh = scope.subjects.fresh
         self.waiting = WaitingForLevel(scope)
-        self._large_fanout = LargeFanout(scope, stopwatch)
+        self.large_fanout = LargeFanout(scope, stopwatch)
         self.stream, self.too_weak = self.waiting.stream, self.waiting.too_weak
         self.listened, self.caught_up = monitoring.listened, monitoring.states.caught_up
 
@@ -446,7 +448,7 @@ class Egress:
         if plan.postponed:
             postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
         if postponed:
-            reached += self._large_fanout.postpone(postponed, message, source)
+            reached += self.large_fanout.postpone(postponed, message, source)
         for weak, ways in plan.deferred:
             reached += self.waiting.defer(weak, ways, message, source, seen)
         for group, members in plan.groups:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from tidegate.errors import PacketError, ProtocolError
-from tidegate.session.host import Lane
+from tidegate.session.host import Lane, Route
 from tidegate.session.other_protocols import spoken
 from tidegate.session.packet_costs import (
     ACKNOWLEDGED,
@@ -159,7 +159,7 @@ class Reader:
         if not site.opened:
             site.open()
         self.last_read = site.now
-        unread = self.unread
+        unread, alone, after = self.unread, None, 0
         # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
         # as in `_read`, without its loop; what does not fit is read there.
         if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
@@ -171,12 +171,9 @@ class Reader:
             if start + length == end and end <= self.max_packet:
                 after = start + 2 + (data[start] << 8 | data[start + 1])
                 route = self.lane.plans.get(data[start + 2 : after])
-                if (
-                    route is not None
-                    and (fast := route.fast) is not None
-                    and ((after <= end) if not self.v5 else (after < end and not data[after]))
-                    and (not route.guarded or route.calm(self.connection.session))
-                ):
+                if route is None or not ((after <= end) if not self.v5 else (after < end and not data[after])):
+                    pass
+                elif (fast := route.fast) is not None and (not route.guarded or route.calm(self.connection.session)):
                     for target in fast:
                         out = target.out
                         if not out:
@@ -190,6 +187,8 @@ class Reader:
                     if site.read > FLUSH_BYTES:
                         site.flush()
                     return
+                elif route.asked is not None and site.effort <= site.room and not site.waiting.heap:
+                    alone = route
         if unread or self.waiting:
             if isinstance(unread, bytes):
                 unread = self.unread = bytearray(unread)
@@ -208,7 +207,9 @@ class Reader:
         before, payer, opened = site.effort, self.payer, connection.phase is OPEN
         try:
             try:
-                if self.work is not None and not self._work_on():
+                if alone is not None:
+                    used = self._ask(alone, data, after)
+                elif self.work is not None and not self._work_on():
                     used = 0
                 else:
                     used = self._read(data) if opened else self._read_handshake(data)
@@ -227,6 +228,19 @@ class Reader:
             payer.credit = credit = payer.credit + before - site.effort
             if credit < 0:
                 self._settle(payer)
+
+    def _ask(self, route: Route, data: bytes, after: int) -> int:
+        """A QoS 0 publish that came alone, and has to be looked at; `after`: where its topic ends."""
+        site, end = self.site, len(data)
+        self.publishing.ask(route, data[after + self.v5 :], data)
+        site.publishes += 1
+        site.effort += QUICK
+        if self.payer.until > site.heavy_after:
+            site.heavy += 1
+        site.read += end
+        if site.read > FLUSH_BYTES:
+            site.flush()
+        return end
 
     def _settle(self, payer: Payer) -> None:
         """A client that has taken too much while others publish has to wait."""
@@ -338,9 +352,12 @@ class Reader:
                                 self._wait()
                                 break
                             payload = data[after + 1 if v5 else after : stop]
-                            publishing.take(
-                                route, payload, 0, False, 0, NONE, None, b"", data[pos:after], data[after:stop]
-                            )
+                            if route.asked is not None:
+                                publishing.ask(route, payload, data if not pos and stop == end else data[pos:stop])
+                            else:
+                                publishing.take(
+                                    route, payload, 0, False, 0, NONE, None, b"", data[pos:after], data[after:stop]
+                                )
                             if connection.phase is not OPEN:
                                 pos = end  # it was denied, and that ended the connection
                                 break
