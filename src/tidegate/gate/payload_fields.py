@@ -22,7 +22,9 @@ SHORT: Final = 256
 FIELDS: Final = 32
 """Fields up to which it is worth while."""
 VAIN: Final = 8
-"""Times that it had to leave content to `orjson` before that is asked at once."""
+"""Times that it has to leave content to `orjson` before that is asked at once,"""
+REST: Final = 1000
+"""for so many messages."""
 
 Decode = Callable[[bytes], Any]
 """Raises ValueError if the content is no JSON."""
@@ -43,14 +45,14 @@ class FieldDecoder:
 
     def __call__(self, payload: bytes) -> Any:
         # hot: two looks at the bytes, one call
-        if len(payload) >= SHORT and self._vain < VAIN and b"\\" not in payload and payload.isascii():
-            try:
-                content = self._decode(payload)
-            except (msgspec.MsgspecError, RecursionError):
+        if len(payload) >= SHORT and b"\\" not in payload and payload.isascii():
+            if self._vain < 0:
                 self._vain += 1
             else:
-                self._vain = 0
-                return content
+                try:
+                    return self._decode(payload)
+                except (msgspec.MsgspecError, RecursionError):
+                    self._vain = self._vain + 1 if self._vain < VAIN else -REST
         return orjson.loads(payload)
 
 

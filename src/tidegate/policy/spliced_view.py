@@ -16,7 +16,9 @@ import orjson
 SHORT: Final = 640
 """Bytes of content for which it is quicker to build all of it once for all views, measured with five fields of 128."""
 VAIN: Final = 8
-"""Times in a row that it could not cut content before it does not try any more."""
+"""Times that it cannot cut content before it does not try,"""
+REST: Final = 1000
+"""for so many messages."""
 DEEPEST: Final = 8
 FIELDS: Final = 64
 
@@ -40,14 +42,16 @@ class Splicer:
     def __call__(self, payload: bytes) -> bytes | None:
         """What is left; None if that is nothing, NOT_CUT if it cannot be cut."""
         # hot: one pass over the bytes, one join
-        if len(payload) < SHORT or self._vain >= VAIN or b"\\" in payload or not payload.isascii():
+        if len(payload) < SHORT or b"\\" in payload or not payload.isascii():
+            return NOT_CUT
+        if self._vain < 0:
+            self._vain += 1
             return NOT_CUT
         try:
             parts = self._decode(payload)
         except (msgspec.MsgspecError, RecursionError):
-            self._vain += 1
+            self._vain = self._vain + 1 if self._vain < VAIN else -REST
             return NOT_CUT
-        self._vain = 0
         return self._joined(parts)
 
     def _joined(self, parts: dict[str, Any]) -> bytes | None:
