@@ -170,6 +170,53 @@ def test_a_rule_is_tried_applied_and_taken_back(gym: Gym, browser: Browser) -> N
         assert "lamps/#" not in page.content()
 
 
+def test_a_rule_is_completed_and_checked_while_it_is_written(gym: Gym, browser: Browser) -> None:
+    """With the place of an error; a monitor is drawn; and what a link would open is shown before it counts."""
+    with looking(gym, browser, "grace") as window:
+        page = window.page
+        window.go("/ui/new/monitor")
+        field = page.locator("textarea")
+        draft = "scope: main\ndirection: im_pub\neach: client\nonly: gym/+/start\nafter: [gym/+/ready]\n"
+        field.fill(f"{draft}resset: gym/+/off")
+        field.press("End")
+        field.press("f")
+        page.get_by_role("button", name="line 6").wait_for()
+        assert "unknown key `resset`" in page.locator(".says").inner_text()
+        field.fill(f"{draft}res")
+        field.press("e")
+        page.get_by_role("option", name="reset:").wait_for()
+        field.press("Enter")
+        field.type("gym/+/off")
+        page.get_by_role("img", name="The automaton of draft").wait_for()
+        assert "It can be tried" in page.locator(".says").inner_text()
+        window.go("/ui/new/link")
+        page.get_by_label("Name").fill("back")
+        page.locator("textarea").fill("from: remote\nto: main\n")
+        page.get_by_role("button", name="Try it").click()
+        page.get_by_role("img", name="Flows after the change").wait_for()
+        assert "Nobody could read more" in page.locator("main").inner_text()
+
+
+def test_two_ends_of_the_graph_are_picked(gym: Gym, browser: Browser) -> None:
+    """With the keyboard, and with clicks; it is moved and zoomed; without JavaScript the form does it."""
+    with looking(gym, browser, "olga") as window:
+        page = window.page
+        window.go("/ui/flows")
+        page.get_by_role("button", name="client:bike-2").press("Enter")
+        page.get_by_role("button", name="scope:remote").press(" ")
+        page.wait_for_url("**to=scope%3Aremote**")
+        assert "reaches scope:remote" in page.get_by_role("status").first.inner_text()
+        before = page.locator("svg.drawing").get_attribute("viewBox")
+        page.get_by_role("button", name="scope:main").press("+")
+        assert page.locator("svg.drawing").get_attribute("viewBox") != before
+        page.get_by_role("button", name="client:strap-3").click()
+        page.get_by_role("button", name="client:bike-2").click()
+        page.wait_for_url("**from=client%3Astrap-3**")
+    with gym.signed_in("olga") as olga:
+        told = olga.get("/ui/flows?from=client:bike-2&to=scope:brand").text
+        assert "client:bike-2</b> reaches" in told
+
+
 def test_pages_follow_what_happens(gym: Gym, browser: Browser) -> None:
     """Two tabs of one browser, and one stream of events for both."""
     with looking(gym, browser, "olga") as window:

@@ -13,6 +13,7 @@ from tidegate.console import (
     assets,
     clients,
     denials,
+    editor,
     events,
     flows,
     monitors,
@@ -25,7 +26,7 @@ from tidegate.console import (
 )
 from tidegate.console.access import ALLOWED
 
-_SCREENS = (assets, sign_in, events, now, denials, clients, topics, flows, rules, my_data, quality, monitors)
+_SCREENS = (assets, sign_in, events, now, denials, clients, topics, flows, rules, editor, my_data, quality, monitors)
 
 
 def pages() -> Pages:

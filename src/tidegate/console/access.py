@@ -42,6 +42,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/ui/rules/{kind}"): LOOKING,
         ("GET", "/ui/new/{kind}"): RUNNING,
         ("GET", "/ui/rules/{kind}/{id}"): LOOKING,
+        ("POST", "/ui/check/{kind}"): RUNNING,
         ("POST", "/ui/rules/{kind}"): RUNNING,
         ("POST", "/ui/rules/{kind}/{id}"): RUNNING,
         ("POST", "/ui/rules/{kind}/{id}/revert"): RUNNING,

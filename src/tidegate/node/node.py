@@ -257,6 +257,7 @@ class Node:
         self.own_data.start()
         if self.administration is not None:
             self.administration.follow()
+            self.passwords.on_rehash = self.administration.rehashing.note
         if self.http is not None:
             self.http.start()
 
