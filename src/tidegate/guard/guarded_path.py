@@ -13,7 +13,8 @@ from tidegate.gate import Deny, Plan
 from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.scope.delivered_once import Seen
-from tidegate.scope.path import Egress, Path
+from tidegate.scope.egress import Egress
+from tidegate.scope.path import Path
 from tidegate.session import Delivery, Link, Message, Session
 from tidegate.wire import NONE, Properties
 
