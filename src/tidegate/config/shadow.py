@@ -39,6 +39,13 @@ def problems(config: Config) -> Iterator[Finding]:
             ),
         )
 
+    for name in unenforced(config):
+        if config.scopes[name].bridges:
+            yield (
+                ("scopes", name, "bridges"),
+                "cannot be used while the scope does not enforce; remove `enforce: false`",
+            )
+
 
 def warnings(config: Config) -> Iterator[Finding]:
     """Whatever is not enforced is said, loudly."""

@@ -77,6 +77,8 @@ class GuardedEgress(Egress):
         """Steps 6 to 11 for a message that the broker delivers to a client: what it gets. What monitors have made has a
         delivery of its own."""
         scope = self.scope
+        if scope.shadow is not None:
+            scope.shadow.path.egress.received(session, message)
         shown = scope.gate.permits(message, session) if session.asks else scope.gate.decide(message, session)
         if isinstance(shown, Deny):
             return shown

@@ -192,7 +192,7 @@ class Path:
     def _observe(self, plan: Plan, message: Message, link: Link, source: Session | None) -> None:
         """What may be written: what would become of it if the scope enforced its rules."""
         if plan.shadow is not None and self.scope.shadow is not None:
-            self.scope.shadow.path.observe(plan.shadow, message, link, source)
+            self.scope.shadow.path.observe(plan.shadow, message, link, source, plan.denied)
 
     def write(self, plan: Plan, message: Message, link: Link) -> Deny | None:
         """Step 1: why it must not be written, which is audited."""

@@ -30,7 +30,7 @@ from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
 from tidegate.scope.scope import Scope
 from tidegate.session import Delivery, Grant, Link, Message, Session
-from tidegate.topics import share
+from tidegate.topics import matches, share
 
 if TYPE_CHECKING:
     from tidegate.scope.decision_reports import Audit
@@ -184,8 +184,10 @@ class ShadowPath(Path):
     def _monitoring(self, stopwatch: Callable[[], float]) -> ShadowMonitoring:
         return ShadowMonitoring(self.scope, stopwatch, self.tick)
 
-    def observe(self, plan: Plan, message: Message, link: Link, source: Session | None) -> None:
-        """A message that passes in the scope: what would become of it."""
+    def observe(
+        self, plan: Plan, message: Message, link: Link, source: Session | None, denied: Iterable[tuple[Link, Deny]]
+    ) -> None:
+        """A message that passes in the scope: what would become of it. `denied`: to whom it does not pass."""
         begun = self._stopwatch()
         copy = message.copied()
         went_on = False
@@ -195,7 +197,9 @@ class ShadowPath(Path):
             events, _ = self.enter(plan, copy, link, source, None)
             for way, event in events:
                 went_on = went_on or event is copy
+                self.egress.denied = {link for link, _ in denied} if event is copy else set()
                 self.deliver(way, event, source)
+            self.egress.denied = set()
         if not went_on:
             self.egress.stop(message)
         self.site.effort += int((self._stopwatch() - begun) * 1e6)
@@ -229,6 +233,7 @@ class ShadowEgress(Egress):
 
     def __init__(self, scope: ShadowScope, monitoring: Monitoring, stopwatch: Callable[[], float]) -> None:
         super().__init__(scope, monitoring, stopwatch)
+        self.denied: set[Link] = set()  # who does not get the message that is decided
         self._stopped: Bounded[tuple[str, int, int], bool] = Bounded(REMEMBERED)
         self._unseen: Bounded[Hashable, bool] = Bounded(REMEMBERED)  # by monitors: it waits for its client
 
@@ -238,7 +243,8 @@ class ShadowEgress(Egress):
 
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         for link, why in plan.denied:
-            self.scope.report("read", link, message.topic, why, message.context)
+            if link not in self.denied:
+                self.scope.report("read", link, message.topic, why, message.context)
         for grant in plan.targets:
             self._reached(grant.session, grant, message, message, source, seen)
         for ways in plan.conditional:
@@ -247,7 +253,7 @@ class ShadowEgress(Egress):
             self._decided_now(grant.session, self._allowed(grant, message), message, source, seen)
         for weak, ways in plan.deferred:
             if not (message.qos and ways):
-                self.scope.report("read", ways[0].session.outward, message.topic, weak, message.context)
+                self._report(ways[0].session, message, weak)
         for group, members in plan.groups:
             self._share(
                 [
@@ -262,12 +268,17 @@ class ShadowEgress(Egress):
             self._overhear(plan, message, source)
         return 0
 
+    def _report(self, session: Session, message: Message, why: Deny) -> None:
+        """It would be denied to a client, unless it is denied in any case."""
+        real = self.scope.real.gate
+        if not (real.rules.enforcing and isinstance(real.decide(message, session), Deny)):
+            self.scope.report("read", session.outward, message.topic, why, message.context, message)
+
     def _share(self, verdicts: list[Message | Deny], sessions: list[Session], message: Message) -> None:
         """One member that may have it is enough; else the first speaks for all."""
         denied = [(session, why) for session, why in zip(sessions, verdicts, strict=False) if isinstance(why, Deny)]
         if denied and len(denied) == len(verdicts):
-            session, why = denied[0]
-            self.scope.report("read", session.outward, message.topic, why, message.context)
+            self._report(denied[0][0], message, denied[0][1])
 
     def _allowed(self, grant: Grant, message: Message) -> tuple[Grant, Message] | Deny:
         shown = self.scope.gate.decide(message, grant.session, grant)
@@ -282,7 +293,7 @@ class ShadowEgress(Egress):
         seen: Seen | None,
     ) -> None:
         if isinstance(verdict, Deny):
-            self.scope.report("read", session.outward, message.topic, verdict, message.context, message)
+            self._report(session, message, verdict)
         else:
             self._reached(session, verdict[0], message, verdict[1], source, seen)
 
@@ -351,8 +362,29 @@ class ShadowEgress(Egress):
         verdict = self.scope.gate.permits(message, session, filters)
         if isinstance(verdict, Deny):
             if not isinstance(self.scope.gate.permits(message, session, filters, later=True), Deny):
-                self.scope.report("read", session.outward, message.topic, verdict, message.context, message)
+                self._report(session, message, verdict)
         elif self._unseen.pop((session, _key(message), message.output), False):
+            self._leave(session, message, verdict)
+
+    def received(self, session: Session, message: Message) -> None:
+        """A message that a guarded broker delivers to a client."""
+        if _key(message) in self._stopped:
+            return
+        asking = [
+            grant
+            for filter, grant in (session.subscriptions or {}).items()
+            if matches(share(filter)[1], message.topic) and not self.scope.refuses(grant)
+        ]
+        if session.subscriptions and not asking:
+            return  # it would have subscribed to nothing of this
+        verdict: Message | Deny = UNWANTED
+        for grant in asking or (None,):
+            verdict = self.scope.gate.decide(message, session, grant)
+            if isinstance(verdict, Message):
+                break
+        if isinstance(verdict, Deny):
+            self._report(session, message, verdict)
+        elif self.monitoring.leaving(session):
             self._leave(session, message, verdict)
 
     def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
@@ -361,6 +393,9 @@ class ShadowEgress(Egress):
     def decides(self, session: Session, messages: Iterable[Message]) -> bool:
         """Whether all of these might be sent."""
         return all(isinstance(self.scope.gate.decide(each, session), Message) for each in messages)
+
+
+UNWANTED: Final = Deny(step=Step.WHERE, rule="where")
 
 
 def _key(message: Message) -> tuple[str, int, int]:
