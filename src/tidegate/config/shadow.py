@@ -50,13 +50,13 @@ def problems(config: Config) -> Iterator[Finding]:
 def warnings(config: Config) -> Iterator[Finding]:
     """Whatever is not enforced is said, loudly."""
     if not config.enforce:
-        yield ("enforce",), "NOTHING IS ENFORCED: every message passes, and what would be denied is only audited"
+        yield ("enforce",), "is `false`: NOTHING IS ENFORCED. All passes; what would be denied is audited"
     else:
         for name in unenforced(config):
-            text = f"THE SCOPE `{name}` IS NOT ENFORCED: every message passes, and what would be denied is only audited"
+            text = f"is `false`: THE SCOPE {name} IS NOT ENFORCED. All passes; what would be denied is audited"
             yield ("scopes", name, "enforce"), text
     for path, id, rule in _watched(config):
-        text = f"`{id}` IS NOT ENFORCED: it is only watched"
+        text = f"is `false`: {id} IS NOT ENFORCED, and only watched"
         if path[0] == "policies" and rule.effect is policy.Effect.ALLOW:
             text += "; it allows nothing, and nothing that it allows is counted"
         yield (*path, "enforce"), text
