@@ -20,7 +20,7 @@ from tidegate.admin.live import commands as live
 from tidegate.admin.me import commands as me
 from tidegate.admin.roles import Role
 from tidegate.errors import Problem
-from tidegate.explain.question import Question
+from tidegate.explain.question import Question, Questions
 from tidegate.keyservice import control_commands as keys
 from tidegate.net.control_command import ControlCommand
 
@@ -190,12 +190,14 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ("audit_written", _may(_LOOKING, _as_sent)),
     ("link_list", _may(_LOOKING, _as_sent)),
     (Question, _may(_LOOKING, _as_sent)),
+    (Questions, _may(_LOOKING, _as_sent)),
     (live.ListClients, _may(_LOOKING, _as_sent)),
     (live.ListSessions, _may(_LOOKING, _as_sent)),
     (live.ListSubscriptions, _may(_LOOKING, _as_sent)),
     (live.ListTopics, _may(_LOOKING, _as_sent)),
     (live.ShowClient, _may(_LOOKING, _as_sent)),
     (live.ShowTopic, _may(_LOOKING, _as_sent)),
+    (live.ReadTopic, _may(_LOOKING, _about_themselves)),
     (live.DisconnectClient, _may(_RUNNING, _signed)),
     (live.DropSession, _may(_RUNNING, _signed)),
     (live.ClearTopic, _may(_RUNNING, _signed)),
@@ -223,6 +225,8 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     (control.PutData, _may("source", _for_themselves)),
     (me.ListReaders, _may("user", _about_themselves)),
     (me.ListDeliveries, _may("user", _about_themselves)),
+    (me.ListOwnRetained, _may("user", _about_themselves)),
+    (me.ShowOwn, _may("user", _about_themselves)),
     (me.GetOwnHistory, _may("user", _about_themselves)),
     (me.ExportOwn, _may("user", _about_themselves)),
     (me.ListNotices, _may("user", _about_themselves)),

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "flow": (_RUN, "flow:flow"),
     "simulate": (_RUN, "simulate:simulate"),
     "replay": (_RUN, "replay:replay"),
+    "learn": (_RUN, "learn:learn"),
     "status": (_RUN, "node_commands:status"),
     "reload": (_RUN, "node_commands:reload"),
     "stop": (_RUN, "node_commands:stop"),

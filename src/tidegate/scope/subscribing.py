@@ -23,6 +23,7 @@ from tidegate.policy.capability.proof import READ, Asked, filters_of, objection,
 from tidegate.policy.demands import read_demand
 from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
+from tidegate.scope.subscription_patterns import SubscriptionPatterns
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
 from tidegate.session.packet_costs import CONDITION, FILTER, TARGET
 from tidegate.session.usage import filter_weight
@@ -90,6 +91,7 @@ class Subscribing:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.site = scope.site
+        self.patterns = SubscriptionPatterns()
         self._touched = 0  # cached topics looked at in this turn
         self._touched_at = -1.0
         self._conditions: Bounded[str, Predicate] = Bounded(WHERES, self._condition)  # of subscribers
@@ -236,6 +238,8 @@ class Subscribing:
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
             return Reason.QUOTA_EXCEEDED, denied
+        if old is None and not self.patterns.fits(session, filter, limits.patterns):
+            return Reason.QUOTA_EXCEEDED, denied
         if old is None and (bound := self._full(session, "subscriptions", filter_weight(subscription.filter))):
             return Reason.QUOTA_EXCEEDED, Deny(step=Step.READ, rule=bound, reason=Reason.QUOTA_EXCEEDED)
         return Reason.SUCCESS, denied
@@ -297,6 +301,7 @@ class Subscribing:
             self._left(old)
         else:
             self.site.accounts.add(session.usage, "subscriptions", filter_weight(subscription.filter))
+            self.patterns.add(session, filter)
         self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is None:
@@ -453,6 +458,7 @@ class Subscribing:
         else:
             session.shares -= self.scope.shares.remove(group, inner, session)
         self.site.accounts.add(session.usage, "subscriptions", -filter_weight(filter))
+        self.patterns.remove(session, inner)
         self._left((session.subscriptions or {})[filter])
         self._touch(inner)
         return group is not None

@@ -1,0 +1,37 @@
+"""Drawings of the command line as part of a page: without styles of their own, which the page does not let count.
+
+Their texts were escaped when they were drawn. The style sheet has their classes, below `.drawing`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from html import escape
+from typing import Final
+
+from markupsafe import Markup
+
+_STYLE: Final = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
+_FILLED: Final = re.compile(r'style="fill:(#[0-9a-f]{6})"')
+_LINE: Final = re.compile(r'<path(?: class="([^"]*)")?([^>]*)><title>([^<]*?)(?=: |<)')
+_TIP: Final = re.compile(r'(id="|url\(#)(tip[0-9a-f]{6})')
+
+
+def inline(svg: str, label: str, red: Collection[tuple[str, str]] = (), prefix: str = "") -> Markup:
+    """A drawing in a page, with what is read out instead.
+
+    `red`: links that are marked, by their ends; `prefix`: for a second one on the same page.
+    """
+    plain = _FILLED.sub(r'fill="\1"', _STYLE.sub("", svg, count=1))
+    plain = _TIP.sub(rf"\1{prefix}\2", plain)
+    marked = {escape(f"{source} -> {target}") for source, target in red}
+
+    def line(found: re.Match[str]) -> str:
+        kind = f"{found[1] or ''} forbidden" if found[3] in marked else found[1]
+        named = f' class="{kind}"' if kind else ""
+        return f"<path{named}{found[2]}><title>{found[3]}"
+
+    if marked:
+        plain = _LINE.sub(line, plain)
+    return Markup(plain.replace("<svg ", f'<svg class="drawing" role="img" aria-label="{escape(label)}" ', 1))  # noqa: S704  # escaped by the drawing
