@@ -49,6 +49,7 @@ CASES: list[Case] = [
     ("monitor_list", {}, LOOKING),
     ("monitor_state", {"id": "m"}, LOOKING),
     ("monitor_drawing", {"id": "m"}, LOOKING),
+    ("monitor_try", {"id": "m"}, LOOKING),
     ("audit_written", {}, LOOKING),
     ("link_list", {}, LOOKING),
     ("explain", {"subject": "user:mary", "action": "read", "topic": "a/b"}, LOOKING),

@@ -16,6 +16,7 @@ from tidegate.admin.live.values import Values, ViewingNode
 from tidegate.admin.live.view import LiveView, ViewedNode
 from tidegate.admin.me.own_data import OwnData
 from tidegate.admin.me.people import OwnersNode
+from tidegate.admin.monitor_traces import MonitorTraces
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
@@ -82,7 +83,13 @@ def admin_commands(
             typed(Questions, lambda each: node.run_query(partial(_verdicts, node.config, each))),
         )
     )
-    return {**documents, **LiveView(node).commands(), **OwnData(node, values).commands(), **values.commands()}
+    return {
+        **documents,
+        **LiveView(node).commands(),
+        **OwnData(node, values).commands(),
+        **values.commands(),
+        **MonitorTraces(node).commands(),
+    }
 
 
 def _there(part: T | None) -> T:
