@@ -46,6 +46,7 @@ CASES: list[Case] = [
     ("history", {}, LOOKING),
     ("flows", {}, LOOKING),
     ("flow_drawing", {}, LOOKING),
+    ("certificate_list", {}, LOOKING),
     ("monitor_list", {}, LOOKING),
     ("monitor_state", {"id": "m"}, LOOKING),
     ("monitor_drawing", {"id": "m"}, LOOKING),

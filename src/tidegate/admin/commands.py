@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from tidegate.admin import control_commands as control
 from tidegate.admin.administration import AdministeredNode, Administration
+from tidegate.admin.certificate_expiry import CertificateExpiry
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.live.values import Values, ViewingNode
@@ -89,6 +90,7 @@ def admin_commands(
         **OwnData(node, values).commands(),
         **values.commands(),
         **MonitorTraces(node).commands(),
+        **CertificateExpiry(node).commands(),
     }
 
 

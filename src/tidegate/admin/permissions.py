@@ -183,6 +183,7 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ("metrics", _may(_LOOKING, _as_sent)),
     ("history", _may(_LOOKING, _as_sent)),
     ("flows", _may(_LOOKING, _as_sent)),
+    ("certificate_list", _may(_LOOKING, _as_sent)),
     ("monitor_list", _may(_LOOKING, _as_sent)),
     ("monitor_state", _may(_LOOKING, _as_sent)),
     ("monitor_drawing", _may(_LOOKING, _as_sent)),

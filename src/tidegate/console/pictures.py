@@ -12,6 +12,9 @@ from typing import Final
 
 from markupsafe import Markup
 
+from tidegate.flow.drawing.elements import tip_id
+
+GREY: Final = "#52606d"  # of the arrows of automata, which the style of the drawing says
 _STYLE: Final = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
 _FILLED: Final = re.compile(r'style="fill:(#[0-9a-f]{6})"')
 _LINE: Final = re.compile(r'<path(?: class="([^"]*)")?([^>]*)><title>([^<]*?)(?=: |<)')
@@ -27,6 +30,7 @@ def inline(
     one on the same page.
     """
     plain = _FILLED.sub(r'fill="\1"', _STYLE.sub("", svg, count=1))
+    plain = plain.replace('<path class="arrow"', f'<path class="arrow" marker-end="url(#{tip_id(GREY)})"')
     plain = _TIP.sub(rf"\1{prefix}\2", plain)
     marked = {escape(f"{source} -> {target}") for source, target in red}
 
