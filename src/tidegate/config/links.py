@@ -61,6 +61,14 @@ class Authenticate(StrEnum):
     HERE = "here"
 
 
+class BackendKind(StrEnum):
+    """What broker is guarded, where that cannot say what it can do."""
+
+    MQTT = "mqtt"
+    NATS = "nats"
+    RABBITMQ = "rabbitmq"
+
+
 class EnvelopeForm(StrEnum):
     """Where the envelope of a message in a guarded broker is."""
 
@@ -268,6 +276,9 @@ class Scope(CheckedSection):
     backend: BackendAddress | None = None
     """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it.
     `unix://` and a path: its socket on this machine."""
+    kind: BackendKind = BackendKind.MQTT
+    """What broker that is: `mqtt`: one that does all of MQTT, or says in CONNACK what not. `nats`, `rabbitmq`: what
+    these do not do the guard refuses."""
     authenticate: Authenticate = Authenticate.BACKEND
     """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
     other scopes."""
@@ -308,6 +319,7 @@ class Scope(CheckedSection):
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
             for key in (
+                "kind",
                 "authenticate",
                 "envelope",
                 "level",

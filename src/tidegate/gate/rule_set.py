@@ -91,6 +91,7 @@ class RuleSet:
         for when in (*(rule.when for rule in policies), *(rule.when for rule in self.preferences.preferences)):
             if when is not None:
                 when.prepare()
+        self.preferences.reads  # noqa: B018  looked for here
 
     def surroundings(self, listener: str) -> Environment:
         """The environment of whoever is connected there."""

@@ -124,8 +124,12 @@ class BackendTarget(LinkSession):
         known = self._heads.get(key)
         if known is None:
             envelopes = self.scope.envelopes
+            topic = name[2:].decode()
+            if (objection := self.scope.settings.abilities.objection(topic)) is not None:
+                self.scope.report("write", self.outward, topic, objection, source.context)
+                return
             try:
-                static = envelopes.frame_head(source, name[2:].decode())
+                static = envelopes.frame_head(source, topic)
             except ValueError:  # too much stands beside it
                 self.site.counters.dropped += 1
                 return

@@ -132,6 +132,8 @@ class IncomingEnvelopes:
         self._opened = None
         if topic[:1] == "$" and topic.startswith("$SYS/"):
             return self._plain(packet, envelopes.backend(scope))
+        if topic[:1] == "$" and scope.settings.abilities.internal:
+            return None  # of the broker with itself
         try:
             if scope.settings.as_property:
                 pairs = packet.properties.user_properties

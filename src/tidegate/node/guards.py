@@ -19,6 +19,7 @@ from tidegate.config.links import EnvelopeForm
 from tidegate.config.links import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
+from tidegate.guard.abilities import KINDS
 from tidegate.guard.settings import BridgeSettings
 from tidegate.net import client_context
 from tidegate.policy.brokering import UNTYPED
@@ -135,6 +136,7 @@ class Guards:
         types = link_types(config) if scope.bridges else {}
         return Settings(
             address=scope.backend,
+            abilities=KINDS[scope.kind],
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
             as_property=scope.envelope is EnvelopeForm.PROPERTY,

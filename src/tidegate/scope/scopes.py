@@ -109,6 +109,7 @@ class Realm:
         if names:
             for scope in (*self.scopes.values(), *self._closed.values()):
                 scope.lifetime.rename(names)
+                scope.path.monitoring.states.renamed()
 
     def open_links(self, before: Iterable[ScopeLink]) -> None:
         """Links that are new or have changed carry what is retained. `before`: those that there were."""
