@@ -209,6 +209,7 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
+        self.realm.publishers.retire(self.identities.table.retired)
         self.signatures = PreferenceSignatures(self, records)
         self.own_data = OwnDataServices(self, records)
         await self.signatures.open(config)
@@ -256,6 +257,7 @@ class Node:
         self.own_data.start()
         if self.administration is not None:
             self.administration.follow()
+            self.passwords.on_rehash = self.administration.rehashing.note
         if self.http is not None:
             self.http.start()
 
@@ -535,6 +537,8 @@ class Node:
         rules = self.versions.next(config.built.rules)
         self.keys.change(before, config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
+        if any(each.retired is not None for each in news):
+            self.realm.publishers.retire(self.identities.table.retired)
         self.realm.change(rules)
         self.guards.change()
         self.signatures.adopt(config, *abroad)
