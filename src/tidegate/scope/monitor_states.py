@@ -65,6 +65,7 @@ class States:
         self._posts: dict[str, ModeCounts] = {}
         self._shift = shift
         self._settled = True
+        self.kept = True  # in the store
         self._placed: tuple[object, ...] = ()  # where the monitors act
 
     # -- when the rules change -----------------------------------------------------------------------------------
@@ -201,6 +202,8 @@ class States:
 
     def ended(self, session: Session) -> None:
         """A session is over. What is remembered of its client stays, within bounds."""
+        if self.scope.shadow is not None:
+            self.scope.shadow.path.monitoring.parted(session)
         self.scope.entrance.path.monitoring.states.parted(session.entering)
         self.parted(session.leaving)
         session.entering = session.leaving = ()
@@ -307,6 +310,8 @@ class States:
 
     def _keep(self, instance: Instance) -> None:
         instance.dirty = False
+        if not self.kept:
+            return
         where = (instance.attachment.id, instance.key)
         if self.instances.get(where) is not instance:
             return  # it was let go of meanwhile

@@ -210,6 +210,10 @@ class Monitoring:
         delivery.by = self.ids(session)
         return delivery
 
+    def leaving(self, session: Session) -> Sequence[Instance]:
+        """The monitors of a client's link from the scope."""
+        return session.leaving
+
     def ids(self, session: Session) -> tuple[str, ...]:
         """The monitors of a client's link from the scope."""
         return tuple(instance.attachment.id for instance in session.leaving)
@@ -530,7 +534,7 @@ class Monitoring:
                 if session is None:
                     self.site.timers.at(self.site.now, self.states.parted, chain)
             elif session is not None and session.connection is not None and scope.subjects.fresh(session):
-                link, chain = session.outward, session.leaving
+                link, chain = session.outward, self.leaving(session)
             elif instance.attachment.each is Each.SCOPE:
                 # the link that it would speak over is down; the time of others goes on
                 link, chain, session = Link(publisher, False, cause.link), (instance,), None
