@@ -179,6 +179,11 @@ class Administration:
         """All documents that belong over the file. Slow if there are many."""
         return self._state.pieces()
 
+    async def pieces_with(self, requested: Sequence[RequestedChange]) -> list[OverlayDocument]:
+        """All documents as they would be with these changes; a Problem if they cannot be made."""
+        drafted = await self._drafted(documents.unless_changed(requested, None), self._state, narrow=False)
+        return self._state.after(_entries(drafted.changes, self._state.sequence + 1)).pieces()
+
     def reloaded(self) -> None:
         """The file was read again, and everything that is stored is in force with it."""
         self._settled()
@@ -247,7 +252,10 @@ class Administration:
             rows = self._host.audit.sink.recent()
             effect = await self._host.run_query(partial(_compare, self._host.config, drafted.config, rows))
         rules = self._host.audit.version
-        return {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
+        answer = {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
+        if any(each.kind == "monitor" for each in drafted.changes):
+            answer["automata"] = await self._host.run_query(partial(_automata, drafted.config, drafted.changes))
+        return answer
 
     async def change(
         self, command: SignedCommand, draft: Draft, *, action: str, about: Sequence[Key], narrow: bool = False
@@ -469,7 +477,13 @@ def _entries(changes: Sequence[Change], sequence: int, by: str = "", why: str = 
 
 
 def _compare(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str, Any]:
-    """What would be decided differently. Runs in a thread, which also imports what compares."""
-    from tidegate.explain.comparison import compare
+    """What would be different. Runs in a thread, which also imports what compares."""
+    from tidegate.explain.effects import effects
 
-    return compare(before, after, rows)
+    return effects(before, after, rows)
+
+
+def _automata(config: Config, changes: Sequence[Change]) -> dict[str, str]:
+    from tidegate.explain.effects import automata
+
+    return automata(config, (each.id for each in changes if each.kind == "monitor"))

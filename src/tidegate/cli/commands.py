@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "reload": (_RUN, "node_commands:reload"),
     "stop": (_RUN, "node_commands:stop"),
     "audit": (_RUN, "audit:audit"),
+    "shadow": (_RUN, "shadow:app"),
     "ktm": (_RUN, "run:ktm"),
     "pub": (_USE, "pub:pub"),
     "sub": (_USE, "sub:sub"),

@@ -13,19 +13,36 @@ from tidegate.console import (
     assets,
     clients,
     denials,
+    editor,
     events,
     flows,
     monitors,
     my_data,
     now,
     quality,
+    replays,
     rules,
     sign_in,
     topics,
 )
 from tidegate.console.access import ALLOWED
 
-_SCREENS = (assets, sign_in, events, now, denials, clients, topics, flows, rules, my_data, quality, monitors)
+_SCREENS = (
+    assets,
+    sign_in,
+    events,
+    now,
+    denials,
+    clients,
+    topics,
+    flows,
+    rules,
+    replays,
+    editor,
+    my_data,
+    quality,
+    monitors,
+)
 
 
 def pages() -> Pages:
