@@ -25,7 +25,7 @@ listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true, scope: main}]
 http: {url: "http://127.0.0.1:HTTP_PORT", address_rate: 1000, rate: 1000,
        roles: {admin: ["user:grace"], operator: ["user:otto"], auditor: ["user:olga"]}}
 explain: true
-record: decisions
+record: traffic
 directory:
   users:
     mary: {password: "HASH", roles: [frequenter]}
@@ -38,6 +38,7 @@ directory:
   clients: {strap-3: {user: mary}, bike-2: {user: mary}}
 policies:
   - {id: devices, subject: "role:frequenter", topic: "gym/{s.client}/#", action: write}
+  - {id: commands, subject: "role:frequenter", topic: "gym/{s.client}/+", action: write}
   - {id: coaches, subject: "role:coach", topic: "gym/#", action: read}
   - {id: watched, subject: "user:olga", topic: gym/+/heartbeats, action: read}
 monitors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,38 @@ def test_two_ends_of_the_graph_are_picked(gym: Gym, browser: Browser) -> None:
     with gym.signed_in("olga") as olga:
         told = olga.get("/ui/flows?from=client:bike-2&to=scope:brand").text
         assert "client:bike-2</b> reaches" in told
+
+
+def test_a_monitor_is_stepped_through(gym: Gym, browser: Browser) -> None:
+    """With a trace, and with what was recorded, without payloads; the state of the step is marked, live ones too."""
+    for name in ("start", "ready", "start"):
+        gym.strap.publish(f"gym/strap-3/{name}", "secret-payload")
+    with looking(gym, browser, "olga") as window:
+        page = window.page
+        window.go("/ui/monitors/start")
+        page.get_by_label("Events, one JSON").fill('{"topic": "gym/a/start"}\n{"topic": "gym/a/ready", "at": "+3s"}')
+        page.get_by_role("button", name="Step through it").click()
+        page.get_by_role("button", name="next").click()
+        assert "suppressed" in page.locator(".steps").inner_text()
+        page.get_by_role("button", name="next").click()
+        assert "passes" in page.locator(".steps").inner_text()
+        stepped = page.get_by_role("img", name="The automaton of start after step 2")
+        assert stepped.locator("rect.current + text").text_content() == "seen gym/+/ready"
+        page.get_by_role("button", name="Go to step 1").click()
+        page.get_by_label("or what was recorded").fill("strap-3")
+        page.get_by_role("button", name="Take the last messages").click()
+        page.get_by_text("Before the first of 3 events").wait_for()
+        assert "secret-payload" not in page.content()
+    with gym.signed_in("olga") as olga:
+        path = "/ui/monitors/start/try"
+        for trace, said in (("{", "this is no JSON"), ('{"topic": "#"}', "`topic` is no topic")):
+            answer = olga.post(path, data={"trace": trace})
+            assert (answer.status_code, said in answer.text) == (422, True)
+        assert olga.post("/ui/monitors/nothing/try", data={"trace": ""}).status_code == 404
+        hostile = json.dumps({"topic": "gym/<script>alert(1)</script>/start", "payload": HOSTILE})
+        shown = olga.post(path, data={"trace": hostile, "step": "1"}).text
+        assert "<script>alert" not in shown
+        assert "<img src=x" not in shown
 
 
 def test_pages_follow_what_happens(gym: Gym, browser: Browser) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from tidegate.admin import control_commands as control
 from tidegate.admin.live import commands as live
 from tidegate.admin.me import commands as me
+from tidegate.admin.monitor_traces import TryMonitor
 from tidegate.admin.roles import Role
 from tidegate.errors import Problem
 from tidegate.explain.question import Question, Questions
@@ -182,9 +183,11 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ("metrics", _may(_LOOKING, _as_sent)),
     ("history", _may(_LOOKING, _as_sent)),
     ("flows", _may(_LOOKING, _as_sent)),
+    ("certificate_list", _may(_LOOKING, _as_sent)),
     ("monitor_list", _may(_LOOKING, _as_sent)),
     ("monitor_state", _may(_LOOKING, _as_sent)),
     ("monitor_drawing", _may(_LOOKING, _as_sent)),
+    (TryMonitor, _may(_LOOKING, _as_sent)),
     ("flow_drawing", _may(_LOOKING, _as_sent)),
     ("audit", _may(_LOOKING, _as_sent)),
     ("audit_written", _may(_LOOKING, _as_sent)),

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "audit": (_RUN, "audit:audit"),
     "backup": (_RUN, "backup:backup"),
     "restore": (_RUN, "backup:restore"),
+    "shadow": (_RUN, "shadow:app"),
     "ktm": (_RUN, "run:ktm"),
     "pub": (_USE, "pub:pub"),
     "sub": (_USE, "sub:sub"),

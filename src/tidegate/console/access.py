@@ -50,6 +50,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/ui/monitors"): LOOKING,
         ("GET", "/ui/monitors/{id}"): LOOKING,
         ("GET", "/ui/monitors/{id}/drawing.svg"): LOOKING,
+        ("POST", "/ui/monitors/{id}/try"): LOOKING,
         ("GET", "/ui/my-data"): OWN,
         ("GET", "/ui/my-data/newest"): OWN,
         ("POST", "/ui/my-data/decide"): OWN,

@@ -105,6 +105,9 @@ class Plan:
     plain: bool = False  # and all of them are reached by every message as it is
     twice: bool = False  # several of them are of one scope, by different ways
     afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
+    shadow: Plan | None = None  # what would be decided if the scope enforced its rules: counted, and not obeyed
+    observed: bool = False  # and that one has to see each message; if not,
+    would: tuple[tuple[Link, Deny], ...] = ()  # who would be denied every message
     users: WeakKeyDictionary[Plan, tuple[PlanCache, Lane, bytes]] | None = None  # plans that lead on to this one
     cost: int = 1
 
@@ -121,8 +124,8 @@ class Plan:
 
     @property
     def denies(self) -> bool:
-        """Somebody is denied every message, here or in a scope that it leads to."""
-        return bool(self.denied) or any(plan.denied for _, plan in self.flat)
+        """Somebody is denied every message, here or in a scope that it leads to, or would be."""
+        return bool(self.denied or self.would) or any(plan.denied for _, plan in self.flat)
 
     @property
     def uncounted(self) -> bool:
@@ -137,6 +140,24 @@ class Plan:
             yield together + apart, self
         if together:
             yield from ((together, plan) for _, plan in self.flat)
+
+    @property
+    def asks(self) -> bool:
+        """As the shadow of another: whether it has more to say than whom every message would be denied."""
+        on_the_way_in = self.refusal or self.admission or self.control or self.sealing is not None or self.monitored
+        return bool(on_the_way_in or not self.simple or self.hearing or self.branches)
+
+    def follow(self, shadow: Plan, cache: PlanCache, lane: Lane, name: bytes) -> None:
+        """What would be decided, by the plan of the shadow; this one is made anew with that. `name`: where it is."""
+        self.shadow, self.observed = shadow, shadow.asks
+        self.immediate = self.immediate and not self.observed
+        if not self.observed:
+            really = {link for link, _ in self.denied}
+            self.would = tuple(each for each in shadow.denied if each[0] not in really)
+        self.until, self.clocked = min(self.until, shadow.until), self.clocked or shadow.clocked
+        if shadow.users is None:
+            shadow.users = WeakKeyDictionary()
+        shadow.users[self] = (cache, lane, name)
 
     def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[ModeCounts, ...]) -> None:
         """Which monitors listen to this topic, and in which modes they do nothing."""

@@ -14,13 +14,32 @@ from tidegate.guard.service_session import ServiceSession
 from tidegate.guard.upstream import Upstream
 from tidegate.session import Hold
 from tidegate.session.store import Volatile
-from tidegate.wire import V5, V311, Connect, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel, Reason
+from tidegate.wire import (
+    V5,
+    V311,
+    Connect,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    encode,
+)
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
 
 FIRST: Final = 0.1  # seconds before the second attempt
 LONGEST: Final = 10.0  # and between attempts at most
+QUESTION: Final = "tidegate/question"
+"""What is subscribed to for a moment, to see with which QoS. Nothing is published there."""
 KEEP_ALIVE: Final = 20  # seconds
 EXPIRY: Final = 3600  # seconds that the broker keeps what it owes to this connection
 
@@ -39,6 +58,8 @@ class ServiceConnection:
         """The newest version that the broker is known to speak."""
         self.error = ""
         """Why there is no connection."""
+        self.unfit = ""
+        """Why there had better be none: it would make less of what clients send, and not say so."""
         self.since: float | None = None
         """When it was opened (wall clock)."""
         self.connection = self
@@ -106,6 +127,25 @@ class ServiceConnection:
         self.write = upstream.write
         upstream.begin()
         self.session.attach_to(upstream, present=present)
+        if self.version == V5:
+            self.unfit = ""
+        elif self.scope.settings.abilities.qos == 2:
+            wanted = Subscription(filter=QUESTION, qos=2)
+            upstream.send(encode(Subscribe(packet_id=65535, subscriptions=(wanted,)), V311))
+
+    def asked(self, packet: Suback | Unsuback) -> None:
+        """The broker says with which QoS it would deliver, which 3.1.1 has no other way to find out."""
+        upstream = self.upstream
+        if upstream is None or isinstance(packet, Unsuback):
+            return
+        upstream.send(encode(Unsubscribe(packet_id=65535, filters=(QUESTION,)), V311))
+        self.unfit = ""
+        if packet.reasons in ((0,), (1,)):
+            self.unfit = f"it grants QoS {packet.reasons[0]} where 2 was asked for: say which broker it is with `kind`"
+            for session in list(self.scope.owners.values()):
+                if session.upstream is not None:
+                    session.upstream.end(self.unfit)
+            upstream.end(self.unfit)
 
     def _again(self) -> None:
         if not self._closed:
@@ -123,6 +163,7 @@ class ServiceConnection:
 
     def renew(self) -> None:
         """The broker is another one, or knows the guard by another name."""
+        self.unfit = ""
         self.scope.name_proof.forget()
         upstream = self.upstream
         if upstream is not None and upstream.opened:

@@ -80,7 +80,8 @@ class ServiceSession(LinkSession):
             self.site.counters.dropped += 1
             self.scope.report("write", self.outward, message.topic, FULL, message.context)
             return
-        delivery = Delivery(message, message.qos, message.retain)
+        abilities = self.scope.settings.abilities
+        delivery = Delivery(message, min(message.qos, abilities.qos), message.retain and abilities.retain)
         delivery.seen = True
         if message.qos:
             if not self.row:
@@ -123,12 +124,15 @@ class ServiceSession(LinkSession):
     def parts(
         self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0
     ) -> Parts:
-        clearing, head, tail = framed(self.scope, message, version, self.maximum)
+        clearing, head, tail = framed(self.scope, message, version, self.maximum, qos, retain)
         if clearing:
             self.send(clearing)
         return head, tail
 
     def _fitting(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> Parts | None:
+        if (objection := self.scope.settings.abilities.objection(message.topic)) is not None:
+            self.scope.report("write", self.outward, message.topic, objection, message.context)
+            return None
         try:
             return self.parts(message, self.version, qos, retain, ids, self.site.now)
         except ValueError as error:
