@@ -1,6 +1,6 @@
 """A share of the loop for work that no message waits for: commands over the control sockets.
 
-While many messages flow, all such work together takes a fifth of the loop, and after each of its steps, which is what
+While many messages flow, all such work together takes a tenth of the loop, and after each of its steps, which is what
 runs from one `await` to the next, the loop is left to messages. While none flow it takes what it needs, one step in a
 round of the loop. Whoever waits is served in the order of asking: one who asks for much does not keep others out.
 """
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Generic, TypeVar
 
-REST: Final = 4
+REST: Final = 9
 """Times what a step took that the loop is left to messages before the next one, while there are `MANY`."""
 MANY: Final = 1000.0  # messages a second; while there are fewer, the rest is shorter
 SAMPLE: Final = 0.05  # seconds over which they are counted
