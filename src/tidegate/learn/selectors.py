@@ -22,7 +22,7 @@ _CROWD: Final = 3
 """People that are needed for `*`."""
 _COSTS: Final = {"*": 4.0, "role": 2.0, "group": 2.0, "user": 2.5, "client": 3.0}
 _REGISTERED: Final = 2.4
-_CONDITION: Final = 4.0
+_CONDITION: Final = 2.4
 
 Members = frozenset[Who]
 
