@@ -127,6 +127,7 @@ class Reader:
         """The connection is open."""
         self.lane = lane
         self.source, self.payer = self.payer, Payer()
+        self.payer.owe(self.source.until, self.site.now)  # what was left unpaid where it comes from: it may be the same
         self.quick = {
             0x40: session.acknowledged,
             0x50: session.received,
