@@ -25,7 +25,7 @@ listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true, scope: main}]
 http: {url: "http://127.0.0.1:HTTP_PORT", address_rate: 1000, rate: 1000,
        roles: {admin: ["user:grace"], operator: ["user:otto"], auditor: ["user:olga"]}}
 explain: true
-record: decisions
+record: traffic
 directory:
   users:
     mary: {password: "HASH", roles: [frequenter]}

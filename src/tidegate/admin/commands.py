@@ -10,12 +10,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from tidegate.admin import control_commands as control
 from tidegate.admin.administration import AdministeredNode, Administration
+from tidegate.admin.certificate_expiry import CertificateExpiry
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.live.values import Values, ViewingNode
 from tidegate.admin.live.view import LiveView, ViewedNode
 from tidegate.admin.me.own_data import OwnData
 from tidegate.admin.me.people import OwnersNode
+from tidegate.admin.monitor_traces import MonitorTraces
+from tidegate.admin.replays import Replays
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
@@ -82,7 +85,15 @@ def admin_commands(
             typed(Questions, lambda each: node.run_query(partial(_verdicts, node.config, each))),
         )
     )
-    return {**documents, **LiveView(node).commands(), **OwnData(node, values).commands(), **values.commands()}
+    return {
+        **documents,
+        **LiveView(node).commands(),
+        **OwnData(node, values).commands(),
+        **values.commands(),
+        **MonitorTraces(node).commands(),
+        **Replays(node).commands(),
+        **CertificateExpiry(node).commands(),
+    }
 
 
 def _there(part: T | None) -> T:

@@ -66,9 +66,11 @@ class Auditor:
         why: Deny,
         publishers: str | None = None,
         message: Message | None = None,
+        *,
+        shadow: bool = False,
     ) -> None:
-        self.log.denied(action, link, topic, why, publishers, message=message)
-        if self.traffic is not None and action == "write":
+        self.log.denied(action, link, topic, why, publishers, message=message, shadow=shadow)
+        if self.traffic is not None and action == "write" and not shadow:
             self.traffic.refused(link, topic)
 
     def connected(self, session: Session) -> None:

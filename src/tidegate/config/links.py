@@ -278,9 +278,10 @@ class Scope(CheckedSection):
     """One event space. With `backend` its sessions, subscriptions and retained messages are those of another broker,
     which this node guards."""
 
+    enforce: Switch = True
+    """`false`: shadow mode. Everything passes; what the rules would deny is audited as `shadow`."""
     parents: tuple[Name, ...] = ()
-    """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
-    from one scope to another."""
+    """The scopes above it, linked in both directions; several, with at most one way up from one scope to another."""
     backend: BackendAddress | None = None
     """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it.
     `unix://` and a path: its socket on this machine."""
@@ -313,7 +314,6 @@ class Scope(CheckedSection):
     secret: str | None = Field(default=None, repr=False)
     """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
     Default: one that is made once and kept in the data folder."""
-
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges of other guarded brokers that are clients here, by the name of the environment behind each: `link:A->B`
     and `link:B->A` are between that and this scope."""

@@ -20,13 +20,29 @@ from tidegate.console import (
     my_data,
     now,
     quality,
+    replays,
     rules,
     sign_in,
     topics,
 )
 from tidegate.console.access import ALLOWED
 
-_SCREENS = (assets, sign_in, events, now, denials, clients, topics, flows, rules, editor, my_data, quality, monitors)
+_SCREENS = (
+    assets,
+    sign_in,
+    events,
+    now,
+    denials,
+    clients,
+    topics,
+    flows,
+    rules,
+    replays,
+    editor,
+    my_data,
+    quality,
+    monitors,
+)
 
 
 def pages() -> Pages:

@@ -117,8 +117,8 @@ class BackendTarget(LinkSession):
         if upstream is None or upstream.shut:
             self.site.counters.dropped += 1
             return
-        if self.scope.settings.as_property:
-            self._carry_with_property(name, payload, source, upstream)
+        if self.scope.settings.as_property or not self.scope.enforcing:
+            self._carry_with_properties(name, payload, source, upstream)
             return
         key = (source.context, name, source.inward.type)
         known = self._heads.get(key)
@@ -147,8 +147,8 @@ class BackendTarget(LinkSession):
             site.dirty.append(upstream)  # type: ignore[arg-type]
         out.append(frame)
 
-    def _carry_with_property(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:
-        """The same where the envelope does not stand before the content."""
+    def _carry_with_properties(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:
+        """The same where no envelope stands before the content."""
         site = self.site
         site.number += 1
         topic, link = name[2:].decode(), source.inward.type

@@ -124,6 +124,8 @@ class Guards:
             "clients": sum(session.upstream is not None for session in scope.owners.values()),
             "waiting": service.session.owed,
             "gone": settings.gone.value,
+            "enforce": scope.enforcing,
+            "unknown_publishers": scope.passed.unknown,
             "error": service.error or (NO_NAMES if scope.name_proof.proves is False else None),
         }
 

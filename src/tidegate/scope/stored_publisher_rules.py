@@ -120,7 +120,7 @@ class Publishers:
     @property
     def _rules(self) -> RuleSet:
         """Those of the administrator, which are the same in all scopes."""
-        return next(iter(self._scopes.values())).gate.rules
+        return next(iter(self._scopes.values())).rules
 
     @property
     def revision(self) -> int:

@@ -107,7 +107,10 @@ class Subscribing:
             self._check_available(packet)
         if not self.scope.subjects.fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        if refusal := self._unproven(session, packet) or self._unknown_demand(packet):
+        refusal, shadow = self._unproven(session, packet) or self._unknown_demand(packet), self.scope.shadow
+        if refusal and not self.scope.gate.rules.enforcing and shadow is not None:
+            shadow.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
+        elif refusal:
             self.scope.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
             refused = tuple(int(refusal.reason) for _ in packet.subscriptions)
             text = refusal.said or (f"denied by {refusal.rule}" if self.site.limits.explain else None)
@@ -188,7 +191,8 @@ class Subscribing:
             request.where = self._conditions[text]
         except PredicateError as error:
             self.site.counters.denied += 1
-            request.error = str(error)
+            request.error = str(error) if self.scope.gate.rules.enforcing else ""
+            request.terms = request.terms if request.error else NO_TERMS
 
     def _condition(self, text: str) -> Predicate:
         return condition(text, self.scope.gate.rules.functions)
@@ -275,6 +279,8 @@ class Subscribing:
         grant.replays = grant.group is None and (handling == 0 or (handling == 1 and old is None))
         self._note(grant, subscription)
         self.scope.audit.subscribed(session, grant)
+        if self.scope.shadow is not None:
+            self.scope.shadow.subscribed(subscription.filter, session.outward)
         request.reasons.append(int(grant.qos))
         request.granted.append(grant)
 

@@ -99,6 +99,7 @@ class Counters:
         "frames_sent",
         "publishes_received",
         "refused",
+        "shadowed",
     )
 
     def __init__(self) -> None:
@@ -109,6 +110,7 @@ class Counters:
         self.dropped = 0  # by full queues and slow consumers
         self.expired = 0
         self.denied = 0
+        self.shadowed = 0  # would have been denied, if rules were enforced
         self.refused = 0  # connections
         self.connections = 0  # ever accepted
 
