@@ -148,9 +148,15 @@ def changes(database: str, guards: list[Guard]) -> tuple[float, float]:
     registry = Registry(lambda: PostgresConnection(database, wait=5.0), limits=Limits(), patience=10.0)
     registry.open()
     try:
-        body = {"subject": "user:mary", "topic": "load/x/#", "action": "read"}
+
+        def body(topic: str) -> dict[str, Any]:
+            return {"place": 1, "content": {"subject": "user:mary", "topic": topic, "action": "read"}}
+
         for first in range(0, POLICIES, 50):
-            many = [Change(kind="policy", id=f"p{n}", body=body, expected=None) for n in range(first, first + 50)]
+            many = [
+                Change(kind="policy", id=f"p{n}", body=body("load/x/#"), expected=None)
+                for n in range(first, first + 50)
+            ]
             registry.apply(many, by="bench", why="", at=time.time())
         time.sleep(SETTLE)
         idle = guards[0].cpu
@@ -158,13 +164,17 @@ def changes(database: str, guards: list[Guard]) -> tuple[float, float]:
         idle = guards[0].cpu - idle
         costs, took = [], []
         for number in range(CHANGES):
-            topic = {**body, "topic": f"load/y{number}/#"}
-            change, before = Change(kind="policy", id=f"q{number}", body=topic, expected=None), guards[0].cpu
+            change, before = (
+                Change(kind="policy", id=f"q{number}", body=body(f"load/y{number}/#"), expected=None),
+                guards[0].cpu,
+            )
             began = time.perf_counter()
             registry.apply([change], by="bench", why="", at=time.time())
             took.append(time.perf_counter() - began)
             time.sleep(SETTLE)  # it is in force within a second
             costs.append(guards[0].cpu - before - idle)
+        said = guards[0].process.ask("status")["registry"]
+        assert said["in_force"], said  # else nothing was taken up, which costs nothing
         return median(costs) * 1e3, median(took) * 1e3
     finally:
         registry.close()

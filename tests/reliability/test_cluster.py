@@ -1,5 +1,5 @@
-"""`examples/cluster`: guards and servers are killed with `kill -9` while clients use them, and nothing that was
-acknowledged is lost."""
+"""`examples/cluster`: guards and servers are killed with `kill -9` while clients use them; what was acknowledged and has
+not come is counted. Both forms are long ones: they take a minute and more of both cores."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["acknowledged"] == found["published"] > 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_one_guard_and_one_server(tmp_path: Path) -> None:
     found = killed(tmp_path, 2)
