@@ -10,7 +10,8 @@ reported as those of a shadow.
 What is decided when a plan is compiled is counted by the plan of the scope itself (`Plan.shadow`), which then keeps its
 fast lane. Only plans of which the shadow has to see each message (`Plan.observed`) call it.
 
-States of monitors are in memory alone. What would happen over links to other scopes and nodes is not followed.
+States of monitors are in memory alone. A message is followed over links to other scopes that have shadows, too. What
+would happen over links to others, and to other nodes, is not.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tidegate.scope.monitors import Crossing, Made, Monitoring
 from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
 from tidegate.scope.scope import Scope
+from tidegate.scope.traversal import Traversal
 from tidegate.session import Delivery, Grant, Link, Message, Session
 from tidegate.topics import matches, share
 
@@ -89,6 +91,11 @@ class ShadowScope(Scope):
         self._refused.clear()
         self.gate.change(rules)
         self.path.change()
+
+    def unlink(self) -> None:
+        """Links between scopes are made anew."""
+        self.gate.compiler.exits, self.gate.cache.upstream = (), (self.real.gate.cache,)
+        self.path.monitoring.joined = {}
 
     def close(self) -> None:
         """The rules are enforced from now on."""
@@ -205,13 +212,21 @@ class ShadowPath(Path):
         self.site.effort += int((self._stopwatch() - begun) * 1e6)
 
     def deliver(self, plan: Plan, message: Message, source: Session | None, root: Message | None = None) -> int:
+        if plan.branches:
+            return Traversal(message, source).begin(self.scope, plan, message)
         return self.egress.hand_out(plan, message, source)
+
+    def arrived(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
+        """Nothing is kept that is retained."""
+        return self.egress.hand_out(plan, message, source, seen)
 
     def tick(self, instance: Instance) -> None:
         emission = self.monitoring.tick(instance)
-        if emission is None or emission.exit is not None:
+        if emission is None:
             return
-        if emission.inward:
+        if emission.exit is not None:
+            self._tick_between(emission, emission.exit)
+        elif emission.inward:
             for plan, event in self._protected(emission.emitted, emission.link)[0]:
                 self.deliver(plan, event, None)
         elif emission.session is not None:
@@ -244,7 +259,7 @@ class ShadowEgress(Egress):
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         for link, why in plan.denied:
             if link not in self.denied:
-                self.scope.report("read", link, message.topic, why, message.context)
+                self.scope.report(action_over(link, "read"), link, message.topic, why, message.context)
         for grant in plan.targets:
             self._reached(grant.session, grant, message, message, source, seen)
         for ways in plan.conditional:
@@ -390,16 +405,9 @@ class ShadowEgress(Egress):
     def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
         return None if self.scope.refuses(grant) else super()._decide(session, message, grant)
 
-    def decides(self, session: Session, messages: Iterable[Message]) -> bool:
-        """Whether all of these might be sent."""
-        return all(isinstance(self.scope.gate.decide(each, session), Message) for each in messages)
-
 
 UNWANTED: Final = Deny(step=Step.WHERE, rule="where")
 
 
 def _key(message: Message) -> tuple[str, int, int]:
     return message.origin.node, message.origin.boot, message.number
-
-
-__all__ = ["ShadowScope", "action_over"]
