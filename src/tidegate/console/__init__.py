@@ -21,12 +21,28 @@ from tidegate.console import (
     now,
     quality,
     rules,
+    shadow,
     sign_in,
     topics,
 )
 from tidegate.console.access import ALLOWED
 
-_SCREENS = (assets, sign_in, events, now, denials, clients, topics, flows, rules, editor, my_data, quality, monitors)
+_SCREENS = (
+    assets,
+    sign_in,
+    events,
+    now,
+    denials,
+    shadow,
+    clients,
+    topics,
+    flows,
+    rules,
+    editor,
+    my_data,
+    quality,
+    monitors,
+)
 
 
 def pages() -> Pages:
