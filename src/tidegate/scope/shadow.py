@@ -66,6 +66,7 @@ class ShadowScope(Scope):
         self.rules = rules
         self.subscriptions = Granted(real.subscriptions, self.refuses)
         self._refused: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)
+        self._withheld: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)  # whatever policies say of the filter
         self.gate = Gate(
             self.subscriptions,
             real.shares,
@@ -108,13 +109,27 @@ class ShadowScope(Scope):
         if self.gate.rules.holds or grant.session.outward.subject.kind != "client":
             return False
         key = grant.session.outward, share(grant.filter)[1]
+        if key in self._withheld:
+            return True
         refused = self._refused.get(key)
         if refused is None:
             refused = self._refused[key] = isinstance(self.gate.grant(key[1], key[0]), Deny)
         return refused
 
+    def asked(self, filters: Sequence[str], target: Link, refusal: Deny | None) -> None:
+        """A SUBSCRIBE has come; `refusal`: why it would be refused as a whole."""
+        if refusal is not None and not self.real.gate.rules.enforcing:
+            self.report("subscribe", target, filters[0], refusal)
+        for filter in filters:
+            if refusal is None:
+                self._withheld.pop((target, share(filter)[1]), None)
+            else:
+                self._withheld[target, share(filter)[1]] = True
+
     def subscribed(self, filter: str, target: Link) -> None:
         """A SUBSCRIBE that is granted: whether it would be."""
+        if (target, share(filter)[1]) in self._withheld:
+            return  # it was counted with the others of its packet
         verdict = self.gate.grant(share(filter)[1], target)
         if isinstance(verdict, Deny):
             self.report("subscribe", target, filter, verdict)
@@ -138,6 +153,12 @@ class ShadowScope(Scope):
             return
         if why.step in _MONITORS and why.rule in self.real.gate.rules.monitors.by_id:
             return  # that one is obeyed
+        self.count(action, link, topic, why, context, message)
+
+    def count(
+        self, action: str, link: Link, topic: str, why: Deny, context: bytes | None, message: Message | None = None
+    ) -> None:
+        """Counts and audits what would be denied."""
         self.site.counters.shadowed += 1
         publishers = None if context is None else self.gate.attributes.decoded(context).publishers
         self.audit.denied(action, link, topic, why, publishers or None, message, shadow=True)
@@ -259,7 +280,7 @@ class ShadowEgress(Egress):
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         for link, why in plan.denied:
             if link not in self.denied:
-                self.scope.report(action_over(link, "read"), link, message.topic, why, message.context)
+                self.scope.count(action_over(link, "read"), link, message.topic, why, message.context)
         for grant in plan.targets:
             self._reached(grant.session, grant, message, message, source, seen)
         for ways in plan.conditional:
