@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from base64 import b64encode
@@ -451,3 +452,20 @@ def test_a_hash_of_mosquitto_costs_as_much(desk: Callable[..., Desk], argon: Rec
     one = desk()
     assert one.ask(password=b"wrong", stored=stored) is Outcome.REFUSED
     assert len(argon.hashes) == 1
+
+
+def test_the_loop_goes_first_where_both_have_one_core(
+    desk: Callable[..., Desk], argon: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of wrong passwords took half of a node's only core."""
+    nice: list[int] = []
+
+    def verify(stored: str, password: bytes) -> bool:
+        nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return CHEAP.verify(stored, password)
+
+    monkeypatch.setattr(argon, "verify", verify)
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert desk().ask(password=b"wrong") is Outcome.REFUSED
+    assert nice == [max(mine, passwords.NICE)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == mine

@@ -38,7 +38,6 @@ directory:
   clients: {strap-3: {user: mary}, bike-2: {user: mary}}
 policies:
   - {id: devices, subject: "role:frequenter", topic: "gym/{s.client}/#", action: write}
-  - {id: commands, subject: "role:frequenter", topic: "gym/{s.client}/+", action: write}
   - {id: coaches, subject: "role:coach", topic: "gym/#", action: read}
   - {id: watched, subject: "user:olga", topic: gym/+/heartbeats, action: read}
 monitors:

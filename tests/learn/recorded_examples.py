@@ -27,7 +27,6 @@ NAMES = (
     "classroom",
     "doorlock",
     "flood",
-    "levels",
     "mygym",
     "patient",
     "smart-home",

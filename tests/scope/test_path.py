@@ -64,4 +64,4 @@ def test_a_session_sequences_no_steps() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "path"
     }
-    assert asked == {"publish", "accept", "release", "deliver_released"}
+    assert asked == {"publish", "accept", "release", "deliver_released", "asked"}

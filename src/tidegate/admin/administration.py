@@ -179,6 +179,11 @@ class Administration:
         """All documents that belong over the file. Slow if there are many."""
         return self._state.pieces()
 
+    async def pieces_with(self, requested: Sequence[RequestedChange]) -> list[OverlayDocument]:
+        """All documents as they would be with these changes; a Problem if they cannot be made."""
+        drafted = await self._drafted(documents.unless_changed(requested, None), self._state, narrow=False)
+        return self._state.after(_entries(drafted.changes, self._state.sequence + 1)).pieces()
+
     def reloaded(self) -> None:
         """The file was read again, and everything that is stored is in force with it."""
         self._settled()

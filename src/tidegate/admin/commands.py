@@ -18,6 +18,7 @@ from tidegate.admin.live.view import LiveView, ViewedNode
 from tidegate.admin.me.own_data import OwnData
 from tidegate.admin.me.people import OwnersNode
 from tidegate.admin.monitor_traces import MonitorTraces
+from tidegate.admin.replays import Replays
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
@@ -90,6 +91,7 @@ def admin_commands(
         **OwnData(node, values).commands(),
         **values.commands(),
         **MonitorTraces(node).commands(),
+        **Replays(node).commands(),
         **CertificateExpiry(node).commands(),
     }
 

@@ -19,6 +19,7 @@ from tidegate.admin import control_commands as control
 from tidegate.admin.live import commands as live
 from tidegate.admin.me import commands as me
 from tidegate.admin.monitor_traces import TryMonitor
+from tidegate.admin.replays import BeginReplay, CancelReplay, ShowReplay
 from tidegate.admin.roles import Role
 from tidegate.errors import Problem
 from tidegate.explain.question import Question, Questions
@@ -72,6 +73,10 @@ def _signed(caller: Caller, arguments: Arguments) -> Arguments:
     """In the name of the caller. Who acts for themselves is not told what a change does to others."""
     told = arguments.get("compared", True) and caller.role not in (Role.USER, Role.SOURCE)
     return {**arguments, "by": caller.by, "compared": told}
+
+
+def _named(caller: Caller, arguments: Arguments) -> Arguments:
+    return {**arguments, "by": caller.by}
 
 
 def _own_documents(caller: Caller, arguments: Arguments) -> Arguments:
@@ -213,6 +218,9 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ),
     (control.RevertChange, {**_may("admin", _reverted), **_may("operator", _narrowed_back)}),
     (control.DraftPipelineRules, _may("admin", _as_sent)),
+    (BeginReplay, _may("admin", _named)),
+    (ShowReplay, _may("admin", _as_sent)),
+    (CancelReplay, _may("admin", _named)),
     (control.RegisterConsumer, {**_may("admin", _registering), **_may("user", _of_application)}),
     (control.RenewCredentials, {**_may("admin", _administering), **_may("user", _of_themselves)}),
     (control.SetPublicKey, {**_may("admin", _administering), **_may("user", _of_themselves)}),

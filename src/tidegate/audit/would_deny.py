@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.audit.query import LEFT_OUT, iso
-from tidegate.store.journal.rows import AuditRow
+if TYPE_CHECKING:
+    from tidegate.store.journal.rows import AuditRow
 
 EXAMPLES: Final = 3
 UNKNOWN: Final = "unknown"
@@ -44,6 +44,8 @@ class WouldDeny:
     """Of `count`, those that had no room in the audit in full: their topics are not known."""
 
     def add(self, row: AuditRow) -> None:
+        from tidegate.audit.query import LEFT_OUT  # `--help` imports this module, and not the store
+
         self.count += row.count
         self.first, self.last = min(self.first, row.at), max(self.last, row.at)
         if row.detail == LEFT_OUT:
@@ -57,6 +59,8 @@ class WouldDeny:
 
     def shown(self) -> dict[str, Any]:
         """For scripts."""
+        from tidegate.audit.query import iso
+
         return {
             "rule": self.rule,
             "stage": self.stage,

@@ -50,6 +50,7 @@ import structlog
 from tidegate.addresses import network
 from tidegate.authentication import mosquitto_hashes
 from tidegate.authentication.fair_queue import FairQueue
+from tidegate.give_way import give_way
 from tidegate.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ ENTRIES = 65_536  # most entries of each memory; the oldest go first
 
 log = structlog.get_logger(__name__)
 
+NICE = 10  # where the loop and passwords share a core, passwords get a tenth of it while the loop is busy
 _NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$dGlkZWdhdGUgbm9ib2R5cw$Jt2HVbNyDhRqoBYJUoQKKSZhRJ0kmRaxWhu7cFmEE9E"
 
 
@@ -106,7 +108,7 @@ class Passwords:
         read by the workers."""
         self._call = call
         self._clock = clock
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password")
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password", initializer=give_way, initargs=(NICE,))
         self._room = workers + waiting
         self._pending = {True: 0, False: 0}  # by whether they were here before
         self._trying: Counter[bytes] = Counter()  # attempts of devices that wait or are computed, by login

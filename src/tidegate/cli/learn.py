@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidegate.config import Config
+    from tidegate.learn.monitors import ProposedMonitor
     from tidegate.learn.propose import Proposals
     from tidegate.learn.table import Person, Row, Seen, Table
 
@@ -50,6 +51,9 @@ def learn(
     include_denied: Annotated[bool, typer.Option("--include-denied", help="Learn what was denied, too.")] = False,
     users: Annotated[int, typer.Option("--min-users", help="People that a placeholder needs.", min=2, metavar="N")] = 2,
     topics: Annotated[int, typer.Option("--min-topics", help="Values that a `+` needs.", min=2, metavar="N")] = 3,
+    monitors: Annotated[
+        bool, typer.Option("--monitors", help="Propose monitors, too: sequences, rates and ranges that always held.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Propose the smallest readable policies that allow what was seen.
@@ -89,15 +93,17 @@ def learn(
     options = Options(evidence=Evidence(users=users, topics=topics), include_denied=include_denied)
     proposals = propose(table, options)
     kept = _kept(base)
-    text, dropped = _tested(config, proposals, tests(proposals, table.people), kept)
+    proposed = _monitors(data, proposals, begin, end) if monitors else []
+    text, dropped = _tested(config, proposals, tests(proposals, table.people), kept, proposed)
     if out is not None:
         _write(out, text)
     if json:
-        terminal.print_json(plain(proposals) | {"kept": kept, "yaml": text})
+        found = [{**entry, "evidence": list(evidence)} for entry, evidence in proposed]
+        terminal.print_json(plain(proposals) | {"kept": kept, "monitors": found, "yaml": text})
         return
     if out is None:
         typer.echo(text, nl=False)
-    _show(proposals, terminal.err() if out is None else terminal.out())
+    _show(proposals, proposed, terminal.err() if out is None else terminal.out())
     if dropped:
         terminal.note(f"note: {len(dropped):,} tests are not generated, because other rules than policies decide them")
 
@@ -148,6 +154,19 @@ def _settle(config: Config) -> None:
 
     with suppress(TidegateError, OSError):  # it does not run: then everything is written
         control.ask(config.control_socket, "audit_written")
+
+
+def _monitors(data: Path, proposals: Proposals, since: float, until: float) -> list[ProposedMonitor]:
+    from tidegate.learn.monitors import propose_monitors
+    from tidegate.pipeline.replay.observe import observe
+    from tidegate.store.journal import TRAFFIC
+    from tidegate.store.journal.segment import first_offsets, folder_of
+
+    if not first_offsets(folder_of(data, TRAFFIC, 0)):
+        terminal.usage("--monitors reads recorded traffic, and there is none; set `record: traffic`, or leave it out")
+    with terminal.progress("looking for sequences", after=_PATIENCE) as progress:
+        observed = observe(data, since=since, until=until, progress=progress)
+    return propose_monitors(observed, proposals.policies)
 
 
 def _others(config: Config) -> Iterator[Person]:
@@ -210,7 +229,11 @@ def _kept(config: Config) -> list[dict[str, Any]]:
 
 
 def _tested(
-    config: Path, proposals: Proposals, cases: list[dict[str, Any]], kept: list[dict[str, Any]]
+    config: Path,
+    proposals: Proposals,
+    cases: list[dict[str, Any]],
+    kept: list[dict[str, Any]],
+    monitors: Sequence[ProposedMonitor],
 ) -> tuple[str, list[dict[str, Any]]]:
     """The text, with those tests that hold in the configuration: other rules than policies may decide, too."""
     from tidegate.config.document import read_source, source_of
@@ -218,7 +241,7 @@ def _tested(
     from tidegate.learn.as_yaml import to_yaml
     from tidegate.pipeline.replay.candidate import overlay
 
-    text = to_yaml(proposals, cases, kept=kept)
+    text = to_yaml(proposals, cases, kept=kept, monitors=monitors)
     merged = overlay(read_source(config), source_of(text, config, None))
     failed: set[int] = set()
     for problem in run_tests(merged, file=str(config)).problems:
@@ -227,7 +250,7 @@ def _tested(
     if not failed:
         return text, []
     good = [case for at, case in enumerate(cases) if at not in failed]
-    return to_yaml(proposals, good, kept=kept), [cases[at] for at in sorted(failed)]
+    return to_yaml(proposals, good, kept=kept, monitors=monitors), [cases[at] for at in sorted(failed)]
 
 
 def _write(path: Path, text: str) -> None:
@@ -241,7 +264,7 @@ def _write(path: Path, text: str) -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def _show(proposals: Proposals, out: Console) -> None:
+def _show(proposals: Proposals, proposed: Sequence[ProposedMonitor], out: Console) -> None:
     from tidegate.learn.as_yaml import iso
 
     rows = []
@@ -254,6 +277,7 @@ def _show(proposals: Proposals, out: Console) -> None:
     titles = ("rule", "allows", "used", "people", "last used")
     width = None if out.is_terminal else _WIDE
     out.print(rows_table(titles, rows, numbers=(2, 3), box=None, header_style="bold"), width=width)
+    _list(out, "always held", [f"{entry['id']}: {'; '.join(evidence)}" for entry, evidence in proposed])
     _list(out, "seen once only", [_line(each) for each in proposals.once])
     _list(out, "stays denied", [_line(each) for each, _ in proposals.denied])
     _list(out, "was denied, and would be allowed", [f"{_line(each)}, by {by}" for each, by in proposals.allowed_now])

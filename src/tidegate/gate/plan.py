@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from tidegate.gate.asked import Asked, asked
 from tidegate.gate.decision import PartialDecision
 from tidegate.gate.key_groups import Protection
 from tidegate.gate.scope_links import Branch, Guard, ScopeExit
 from tidegate.gate.verdict import FOREVER, Deny, Residual
-from tidegate.monitor import Attachment, ModeCounts, ModeRevision, calm_modes
+from tidegate.monitor import Attachment, Glance, ModeCounts, ModeRevision, calm_modes
 from tidegate.routing import Group
 from tidegate.session import Grant, Link, LinkSession, Session
 from tidegate.session.host import LINKS
@@ -89,10 +90,12 @@ class Plan:
     certain: bool = False  # its targets are all who get a message here, and all that is done with it
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
+    asked: Asked | None = None  # nothing but residuals keeps it off the fast lane
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
     carried: bool = False  # some of these are links to other nodes,
     relayed: bool = False  # and all of those leave this scope, and do not lead to the broker that it guards
     monitored: bool = False  # those of the link it comes over have to see each message
+    glances: tuple[tuple[int, Glance | None, bool], ...] = ()  # of those: what tells that messages pass; see `Asked`
     hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
     guarded: bool = False  # one of these listens
     quiet: tuple[Guard, ...] = ()
@@ -167,6 +170,8 @@ class Plan:
             if one.monitor.hears(topic)
         )
         self.monitored = bool(self.still)
+        machines = [(at, monitors[at].monitor) for at, _ in self.still]
+        self.glances = tuple((at, machine.glance(topic), machine.passes(topic)) for at, machine in machines)
         self.hearing = tuple(post for post in posts if post.attachment.monitor.hears(topic))
         self.quiet = tuple((post.modes, calm_modes(post.attachment.monitor, topic)) for post in self.hearing)
         self.guarded = bool(self.still or self.hearing)
@@ -220,6 +225,13 @@ class Plan:
         """Whatever it says is said before the message comes, and for everybody alike."""
         return not (self.conditional or self.groups or self.deferred or self.postponed)
 
+    def _only_asks(self) -> bool:
+        """Nothing is done with its messages but to ask the residuals, and to send them."""
+        inward = self.refusal or self.control or self.sealing is not None or self.ingested
+        elsewhere = self.branches or self.hearing or not (self.admission or self.conditional or self.monitored)
+        slow = any(glance is None for _, glance, _ in self.glances)
+        return not (inward or elsewhere or slow or self.groups or self.deferred or self.postponed)
+
     def settle(
         self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True, relayed: bool = False
     ) -> None:
@@ -259,6 +271,12 @@ class Plan:
         self.durable = self.durable or bool(self.refusing)
         open_way = not (self.refusal or self.admission or self.control or self.sealing is not None or self.ingested)
         self.immediate = open_way and not self.monitored
+        if relayed and not watched and self._only_asks():
+            self.asked = asked(
+                self.topic, self.admission, targets, conditional, protocol=protocol, floor_properties=floor_properties
+            )
+            if self.asked is not None:
+                self.asked.glances = self.glances
         if not open_way or not self.simple or self.local or watched or not leads:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):

@@ -197,7 +197,7 @@ def _lines(imported: Imported, source: str) -> Iterator[str]:
         yield "directory:"
         yield "  users:"
         for name, entry in imported.users.items():
-            yield f"    {_text(name)}: {flow(entry)}"
+            yield f"    {yaml_text(name)}: {flow(entry)}"
 
 
 def _setting(key: str, value: object) -> Iterator[str]:
@@ -244,16 +244,17 @@ def _escape(character: re.Match[str]) -> str:
 def flow(value: object) -> str:
     match value:
         case dict():
-            return "{" + ", ".join(f"{_text(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
+            return "{" + ", ".join(f"{yaml_text(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(flow, value)) + "]"
         case str():
-            return _text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
+            return yaml_text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
         case _:
             return json.dumps(value)
 
 
-def _text(text: str) -> str:
+def yaml_text(text: str) -> str:
+    """One text as YAML writes it, whatever it contains."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     # A JSON text is a YAML text, once the characters are written out that YAML does not print.

@@ -21,11 +21,11 @@ class Hours:
 
 
 def hours_that_matter(uses: Sequence[Seen], every: Iterable[Seen]) -> Hours | None:
-    """A window that holds all uses, if they are enough, on several days, and others were there outside of it."""
+    """A window that holds all uses, if they are enough, over several days, and others were there outside of it."""
     hours = frozenset().union(*(each.hours for each in uses)) if uses else frozenset()
-    days = frozenset().union(*(each.days for each in uses)) if uses else frozenset()
     count = sum(each.count for each in uses)
-    if count < _TIMES or len(days) < _DAYS or any(each.action == SUBSCRIBE for each in uses):
+    days = 1 + int((max(each.last for each in uses) - min(each.first for each in uses)) // 86400) if uses else 0
+    if count < _TIMES or days < _DAYS or any(each.action == SUBSCRIBE for each in uses):
         return None
     begin, length = _window(hours)
     if length > _LONGEST:
@@ -36,7 +36,7 @@ def hours_that_matter(uses: Sequence[Seen], every: Iterable[Seen]) -> Hours | No
         return None  # nothing was recorded at other hours, so they say nothing
     end = (begin + length) % 24
     text = f"{begin:02d}:00-{end:02d}:00"
-    return Hours(f"within(e.now, '{text}')", f"all {count:,} times within {text}, on at least {len(days)} days")
+    return Hours(f"within(e.now, '{text}')", f"all {count:,} times within {text}, over {days:,} days")
 
 
 def _window(hours: frozenset[int]) -> tuple[int, int]:

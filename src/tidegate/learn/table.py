@@ -87,7 +87,7 @@ class Person:
         lists: dict[str, tuple[str, ...]] = {}
         if "client" in attributes:
             texts["client"] = client + at
-        if user is not None:
+        if user is not None and "@" not in user:  # it would not be written so
             texts["user"] = user + at
         for name, value in sorted(attributes.items()):
             if name in _NOT_LEARNED or not name.isidentifier():
@@ -148,9 +148,7 @@ class Table:
         """Of whom nothing was recorded, nothing but the names is known."""
         person = self.people.get(who)
         if person is None:
-            user, client = who
-            texts = {"client": client} | ({} if user is None else {"user": user})
-            person = self.people[who] = Person(user=user, client=client, texts=texts)
+            person = self.people[who] = Person.of(*who, {"client": who[1]})
         return person
 
     @property
@@ -173,8 +171,6 @@ class Seen:
     first: float
     last: float
     hours: frozenset[int]
-    days: frozenset[int]
-    """Days since 1970 on which it surely was seen."""
 
 
 def seen(table: Table, *, denied: bool = False, include: bool = False) -> list[Seen]:
@@ -189,7 +185,6 @@ def seen(table: Table, *, denied: bool = False, include: bool = False) -> list[S
 def _together(table: Table, rows: Iterable[tuple[Use, Times]]) -> Seen:
     rows = list(rows)
     use = rows[0][0]
-    days = {int(moment // 86400) for _, times in rows for moment in (times.first, times.last)}
     return Seen(
         person=table.person(use.who),
         action=use.action,
@@ -198,7 +193,6 @@ def _together(table: Table, rows: Iterable[tuple[Use, Times]]) -> Seen:
         first=min(times.first for _, times in rows),
         last=max(times.last for _, times in rows),
         hours=frozenset(use.hour for use, _ in rows),
-        days=frozenset(days),
     )
 
 

@@ -27,7 +27,7 @@ class Egress:
         self.monitoring, self._stopwatch = monitoring, stopwatch
         self.fresh = scope.subjects.fresh
         self.waiting = WaitingForLevel(scope)
-        self._large_fanout = LargeFanout(scope, stopwatch)
+        self.large_fanout = LargeFanout(scope, stopwatch)
         self.stream, self.too_weak = self.waiting.stream, self.waiting.too_weak
         self.listened, self.caught_up = monitoring.listened, monitoring.states.caught_up
 
@@ -89,7 +89,7 @@ class Egress:
         if plan.postponed:
             postponed += [each for each in plan.postponed if seen is None or first(seen, each.session, message)]
         if postponed:
-            reached += self._large_fanout.postpone(postponed, message, source)
+            reached += self.large_fanout.postpone(postponed, message, source)
         for weak, ways in plan.deferred:
             reached += self.waiting.defer(weak, ways, message, source, seen)
         for group, members in plan.groups:

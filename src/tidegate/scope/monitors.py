@@ -351,7 +351,7 @@ class Monitoring:
                     tally.spent += spent
         sources: Sources = instance.sources
         if attachment.monitor.remembers and (sources or state != instance.state):
-            sources = self._remembered(instance, state, message, crossing)
+            sources = self.remembered(instance, state, message, crossing.came)
         if attachment.monitor.due(state) is not None:
             if event.is_tick:
                 instance.cause = replace(instance.cause, ticked=(crossing.count + len(outputs)) % MOST)
@@ -365,15 +365,15 @@ class Monitoring:
             crossing.message.noted = True
         return outputs
 
-    def _remembered(self, instance: Instance, state: State, message: Message, crossing: Crossing) -> Sources:
-        """The contexts that a state comes from which the instance goes to."""
+    def remembered(self, instance: Instance, state: State, message: Message, came: str) -> Sources:
+        """The contexts that a state comes from which the instance goes to. `came`: over a link of this type."""
         monitor, before = instance.attachment.monitor, instance.state
         sources: Sources = instance.sources
         if monitor.rests(state):
             return ()
         if not monitor.moved(before, state):
             return sources
-        own = self._of(message, crossing)
+        own = self._sources.of(message, came)
         return self._sources.joined(sources, own, wound=bool(sources) and monitor.wound(before, state))
 
     def _of(self, message: Message, crossing: Crossing) -> Sources:

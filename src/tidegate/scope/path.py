@@ -31,6 +31,7 @@ from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over
 from tidegate.monitor import Instance
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.policy.control_topics import KEYS
+from tidegate.scope.asked_lane import AskedLane
 from tidegate.scope.delivered_once import Seen, first
 from tidegate.scope.egress import Egress
 from tidegate.scope.monitors import Emission, Made, Monitoring
@@ -56,6 +57,7 @@ class Path:
         self.protector = Protector(scope, keyring)
         self.monitoring = self._monitoring(stopwatch)
         self.egress = self._egress(stopwatch)
+        self.asked = AskedLane(scope, self.monitoring, self.egress.large_fanout, stopwatch)
 
     def _egress(self, stopwatch: Callable[[], float]) -> Egress:
         return Egress(self.scope, self.monitoring, stopwatch)

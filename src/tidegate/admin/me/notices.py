@@ -23,13 +23,13 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from tidegate.admin.give_way import give_way
 from tidegate.admin.me.people import OwnersNode, devices_of
 from tidegate.config import Config
 from tidegate.config.load import free_configs
 from tidegate.config.me import Names
 from tidegate.explain.effects import publisher
 from tidegate.explain.reader_changes import Differences, Gained, Moment, ReaderChanges
+from tidegate.give_way import give_way
 from tidegate.policy.identities import USER
 from tidegate.policy.preferences import Preference
 from tidegate.session import Subject

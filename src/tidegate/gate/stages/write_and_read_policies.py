@@ -6,14 +6,26 @@ policy with `unspoken`. Topics on which clients speak to the node itself are ope
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from tidegate.bounded import Bounded
 from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import DEFAULT, Action, Permit, Policies, Refuse, Undecided, facets, paths_below
+from tidegate.policy import (
+    DEFAULT,
+    Action,
+    Environment,
+    Moment,
+    OpenPolicies,
+    Permit,
+    Policies,
+    Refuse,
+    Undecided,
+    facets,
+    paths_below,
+)
 from tidegate.policy.control_topics import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
 
@@ -67,10 +79,19 @@ class AccessStage:
         return self._said(answer)
 
     def _left(self, answer: Undecided[Permit | Refuse], s: dict[str, Any], actor: Subject) -> Residual:
-        attributes, residual, said = self.attributes, answer.residual, self._said
+        attributes, residual = self.attributes, answer.residual
+        assert isinstance(residual, OpenPolicies)
+        decided = residual.mapped(self._said)
         environment = attributes.environment(actor)
         roots = {path.partition(".")[0] for path in answer.reads}
-        reads_e, reads_p = "e" in roots or answer.volatile, "p" in roots
+        reads_s, reads_e, reads_p = "s" in roots, "e" in roots or answer.volatile, "p" in roots
+        if not (reads_s or reads_e or reads_p):
+            return Residual(lambda message: decided({"o": attributes.facts(message)}), answer.reads)
+
+        if roots <= {"s", "e"} and not answer.unpredictable:
+            return Residual(
+                _once_a_turn(attributes, lambda now: decided({"s": s, "e": now}), environment), answer.reads
+            )
 
         def decide(message: Message) -> Allow | Deny:
             env: dict[str, Any] = {"s": s, "o": attributes.facts(message)}
@@ -78,9 +99,9 @@ class AccessStage:
                 env["e"] = attributes.now(environment)
             if reads_p:
                 env["p"] = attributes.published(message)
-            return said(residual(env))
+            return decided(env)
 
-        return Residual(decide)
+        return Residual(decide, answer.reads)
 
     def _said(self, answer: Permit | Refuse) -> Allow | Deny:
         if isinstance(answer, Permit):
@@ -120,6 +141,23 @@ class ForwardingAccessStage(AccessStage):
         return self.attributes.cache_key(source, self._published)
 
 
+def _once_a_turn(
+    attributes: Attributes, decided: Callable[[Moment], Allow | Deny], environment: Environment
+) -> Callable[[Message], Allow | Deny]:
+    """What depends on the clock alone is asked once for all messages of one moment."""
+    asked: Moment | None = None
+    answer: Allow | Deny = ALLOW
+
+    def decide(_: Message) -> Allow | Deny:
+        nonlocal asked, answer
+        now = attributes.now(environment)
+        if now is not asked:
+            asked, answer = now, decided(now)
+        return answer
+
+    return decide
+
+
 def _unless_denied(answer: Answer) -> Answer:
     """The same, but what no policy speaks of is allowed."""
     if not isinstance(answer, Residual):
@@ -130,4 +168,4 @@ def _unless_denied(answer: Answer) -> Answer:
         answered = asked(message)
         return ALLOW if unspoken(answered) else answered
 
-    return Residual(decide)
+    return Residual(decide, answer.reads)
