@@ -390,9 +390,11 @@ class ShadowEgress(Egress):
 
         What would have been denied before would not have waited: it was counted then.
         """
-        message = delivery.message
+        message, connection = delivery.message, session.connection
         if delivery.pid or _key(message) in self._stopped:
             return
+        if connection is None or message.published >= connection.since:
+            return  # it was decided for this connection when it was published
         group = delivery.group
         filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
         verdict = self.scope.gate.permits(message, session, filters)
