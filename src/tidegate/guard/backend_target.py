@@ -140,7 +140,7 @@ class BackendTarget(LinkSession):
             return
         out = upstream.out
         if not out:
-            site.dirty.append(upstream)  # type: ignore[arg-type]
+            site.dirty.append(upstream)
         out.append(frame)
 
     def _carry_with_property(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:

@@ -13,8 +13,10 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
+from tidegate.compiled import mypyc_attr
 from tidegate.session.link import Link
 from tidegate.session.message import Delivery, Message, State
+from tidegate.session.outlet import Outlet
 from tidegate.session.runtime import Full, Site
 from tidegate.session.usage import Usage
 from tidegate.session.waiting_deliveries import WaitingDeliveries
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 PIECE = 1000  # microseconds that deciding what waits may take at once
 
 
-class DeliveryQueue:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DeliveryQueue(Outlet):
     """Deliveries of one session."""
 
     __slots__ = (
@@ -47,8 +50,6 @@ class DeliveryQueue:
         "usage",
         "window",
     )
-
-    shut: bool  # nothing can be sent at the moment: see `Session`
 
     def __init__(self, site: Site, usage: Usage) -> None:
         self.site = site
