@@ -15,19 +15,9 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(**_: bool):
-        return _same
-
-
-T = TypeVar("T")
-
-__all__ = ["LIBRARY", "ROOMS", "digest", "install", "mypyc_attr", "open_library", "running"]
+__all__ = ["LIBRARY", "ROOMS", "digest", "install", "open_library", "pure_wanted", "running"]
 
 PACKAGE = Path(__file__).resolve().parent
 LIBRARY = f"rooms{EXTENSION_SUFFIXES[0]}"
@@ -37,17 +27,22 @@ ROOMS = frozenset(("routing", "session", "topics", "wire"))
 
 
 class Library(Protocol):
-    """What is in the shared library besides the rooms."""
+    """What the shared library says of itself, and how a module of it is loaded."""
 
     digest: str
+    """Of the sources that it depends on."""
+    maker: str
+    """What has compiled it."""
     modules: str
     sources: str
+    """Files, from the package on."""
 
     def load(self, name: str, /) -> ModuleType: ...
 
 
-def _same(compiled: T) -> T:
-    return compiled
+def pure_wanted() -> bool:
+    """Whether the environment says that nothing is to be compiled, and nothing compiled is to run."""
+    return os.environ.get("TIDEGATE_PURE", "") not in ("", "0")
 
 
 def digest(package: Path, sources: Iterable[str]) -> str:
@@ -115,7 +110,7 @@ class CompiledRooms(MetaPathFinder, Loader):
         if self._asked:
             return
         self._asked = True
-        if os.environ.get("TIDEGATE_PURE", "") not in ("", "0"):
+        if pure_wanted():
             self.why_not = "TIDEGATE_PURE is set"
             return
         file = self._package / LIBRARY

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tidegate.compiled import mypyc_attr
+from tidegate.native import mypyc_attr
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts

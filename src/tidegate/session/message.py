@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
-from tidegate.compiled import mypyc_attr
+from tidegate.native import mypyc_attr
 from tidegate.policy.capability import Use
 from tidegate.session.carried_proof import without_proof
 from tidegate.wire import NONE, Properties

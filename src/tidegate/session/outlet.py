@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.compiled import mypyc_attr
+from tidegate.native import mypyc_attr
 
 
 class Shut:

@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.compiled import mypyc_attr
 from tidegate.errors import ProtocolError
+from tidegate.native import mypyc_attr
 from tidegate.policy.capability import NOTHING, Shown
 from tidegate.policy.capability.proof import shown_by
 from tidegate.session import unreleased_qos2 as unreleased

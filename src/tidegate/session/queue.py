@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from tidegate.compiled import mypyc_attr
+from tidegate.native import mypyc_attr
 from tidegate.session.link import Link
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.outlet import Outlet

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tidegate.compiled import mypyc_attr
 from tidegate.errors import ProtocolError
+from tidegate.native import mypyc_attr
 from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN, Types
 from tidegate.policy.revocation import PeerCertificate
