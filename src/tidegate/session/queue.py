@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.native import mypyc_attr
 from tidegate.session.link import Link
@@ -54,7 +54,7 @@ class DeliveryQueue(Outlet):
     def __init__(self, site: Site, usage: Usage) -> None:
         self.site = site
         self.usage = usage  # of its user
-        self.connection: Connection | None = None
+        self.connection: Connection | Any | None = None  # a guard has others, which stand for the broker
         self.row = 0  # in the store; 0: a transient session
         self.flying = 0  # bytes of payload on their way
         self._inflight: dict[int, Delivery] | None = None

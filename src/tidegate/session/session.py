@@ -153,7 +153,7 @@ class Session(DeliveryQueue):
 
     # -- coming and going --------------------------------------------------------------------------------------
 
-    def attach(self, connection: Connection, *, version: int, window: int, maximum: int, aliases: int) -> None:
+    def attach(self, connection: Connection | Any, *, version: int, window: int, maximum: int, aliases: int) -> None:
         """A connection for it. Nothing is sent before `resume`."""
         self.connection = connection
         self.certificate = None if connection.certificate is None else connection.certificate.get("verified")
@@ -417,7 +417,9 @@ class Session(DeliveryQueue):
                 return
         self._emit(delivery, self.connection, shown)
 
-    def _emit_safe(self, delivery: Delivery, connection: Connection | None, shown: Message, generation: int) -> None:
+    def _emit_safe(
+        self, delivery: Delivery, connection: Connection | Any | None, shown: Message, generation: int
+    ) -> None:
         """Its identifier is in the store. Decided again if the rules have changed meanwhile: it is sent now."""
         if generation != self.site.generation and self.connection is connection and delivery.state is SENT:
             permitted = self.decider.permits(self, delivery)
@@ -434,7 +436,7 @@ class Session(DeliveryQueue):
             shown = permitted
         self._emit(delivery, connection, shown)
 
-    def _emit(self, delivery: Delivery, connection: Connection | None, shown: Message, dup: bool = False) -> None:
+    def _emit(self, delivery: Delivery, connection: Connection | Any | None, shown: Message, dup: bool = False) -> None:
         if connection is None or self.connection is not connection or delivery.state is not SENT:
             return
         fitting = self._fitting(shown, delivery.qos, delivery.retain, delivery.ids)
@@ -592,7 +594,7 @@ class Session(DeliveryQueue):
         self._inflight = self._queue = self._again = self.incoming = None
 
 
-def _release(session: Session, delivery: Delivery, connection: Connection | None) -> None:
+def _release(session: Session, delivery: Delivery, connection: Connection | Any | None) -> None:
     """PUBREL, unless the client has gone meanwhile."""
     if connection is not None and session.connection is connection:
         session.send(PUBREL + delivery.pid.to_bytes(2, "big"))
