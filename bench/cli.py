@@ -201,12 +201,15 @@ def live(
     rounds: Rounds = 7,
     duration: Duration = 5.0,
     rate: Annotated[int, typer.Option(help="Messages a second.", min=100)] = 20_000,
+    consoles: Annotated[
+        bool, typer.Option("--consoles", help="Ten consoles in browsers instead of ten callers that list.")
+    ] = False,
     quick: Quick = False,
     out: Out = RESULTS,
     json_output: Json = False,
     check: Check = False,
 ) -> None:
-    """Live: how long messages take while ten callers list all clients.
+    """Live: how long messages take while ten callers list all clients, or ten consoles are open.
 
     Needs two cores. Results (markdown, CSV, machine) go to bench/results/.
 
@@ -219,8 +222,9 @@ def live(
         plan = _plan(rounds, duration, quick=quick)
         machine = describe()
         with _progress(2 * plan.rounds) as before:
-            found = listing.measure(plan, before, rate)
-    stem = _stem("live", quick=plan.rounds < ENOUGH_ROUNDS)
+            visitors = listing.Visitors.CONSOLES if consoles else listing.Visitors.CALLERS
+            found = listing.measure(plan, before, rate, visitors)
+    stem = _stem("live", ["consoles"] * consoles, quick=plan.rounds < ENOUGH_ROUNDS)
     _publish(report.report(found, machine), out, stem, json_output=json_output, check=check)
 
 

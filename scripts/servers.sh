@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that the servers and clients that tests use are installed, from Debian's packages: Mosquitto, PostgreSQL,
-# OpenLDAP's slapd, Node.js, Chromium, and what cuts networks and moves clocks.
+# Sees to it that the servers and clients that tests use are installed, from Debian's packages: Mosquitto, NATS, RabbitMQ,
+# HAProxy, PostgreSQL, OpenLDAP's slapd, Node.js, Chromium, and what cuts networks and moves clocks.
 # Where they cannot be installed their tests are skipped with the reason; with CI=true that is a failure.
 set -euo pipefail
 
@@ -9,6 +9,9 @@ has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
 missing=()
 has mosquitto || missing+=(mosquitto)
 has mosquitto_pub || missing+=(mosquitto-clients)
+has nats-server || missing+=(nats-server)
+has rabbitmq-server || missing+=(rabbitmq-server)
+has haproxy || missing+=(haproxy)
 has slapd || missing+=(slapd)
 has node || missing+=(nodejs)
 has npm || missing+=(npm)

@@ -8,7 +8,8 @@ them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,10 @@ EVERYTHING = "everything"
 ENOUGH = Goal(ratio=1.4)
 THE_SAME = Goal(ratio=0.9)
 """Of two servers that cost the same, either may be ahead by some percent."""
+READ = Goal(ratio=1.3)
+"""Rules that have to see each message."""
+SIZES = {"1k": 1024, "10k": 10 * 1024}
+"""Bytes of larger contents."""
 MANY = 10_000
 
 
@@ -120,18 +125,21 @@ def contests() -> tuple[Contest, ...]:
             "conditions that depend on the clock or on the message, 100 publishers, QoS 0",
             plain,
             rulebook.MECHANISMS,
+            goals=("moment", "payload-write", "payload-read"),
         ),
         _beside_open(
             "monitors",
             "monitors in which nothing happens, and those that have to see each message, 100 publishers, QoS 0",
             plain,
             monitors,
+            goals=("rate", "acting"),
         ),
         _beside_open(
             "views",
             "two subscribers to a topic, of different groups, 100 publishers, QoS 0",
             dataclasses.replace(plain, copies=len(rulebook.VIEWS), shown=rulebook.seen()),
             {"views": ("each group sees another part of the JSON", {"more": rulebook.views()})},
+            goals=("views",),
         ),
         _beside_open(
             "where",
@@ -139,7 +147,9 @@ def contests() -> tuple[Contest, ...]:
             dataclasses.replace(plain, where=rulebook.PAYLOAD_CONDITION),
             {"where": ("`where` on the content, on every subscription", {})},
             version=5,
+            goals=("where",),
         ),
+        *(_sized(name, size) for name, size in SIZES.items()),
         _many(),
     )
 
@@ -176,9 +186,15 @@ def _everything(publishers: int) -> Contest:
 
 
 def _beside_open(
-    name: str, title: str, job: Job, mechanisms: Mapping[str, tuple[str, Mapping[str, Any]]], version: int = 4
+    name: str,
+    title: str,
+    job: Job,
+    mechanisms: Mapping[str, tuple[str, Mapping[str, Any]]],
+    version: int = 4,
+    goals: Sequence[str] = (),
 ) -> Contest:
-    """Each mechanism alone; by name, what it is called and what `rulebook.alone` has to be told."""
+    """Each mechanism alone; by name, what it is called and what `rulebook.alone` has to be told. `goals`: of those that
+    have to see each message, and are to be that much cheaper than the reference all the same."""
     return Contest(
         name=name,
         title=title,
@@ -186,11 +202,30 @@ def _beside_open(
         contenders=(
             *_unguarded(job),
             *(
-                _ruled(one, words, job, rulebook.alone(job.publishers, **conditions))
+                _ruled(one, words, job, rulebook.alone(job.publishers, **conditions), READ if one in goals else None)
                 for one, (words, conditions) in mechanisms.items()
             ),
         ),
     )
+
+
+def _sized(name: str, size: int) -> Contest:
+    """Rules that read content of so many bytes, beside those who only pass it on."""
+    job = Job(login=True, content=rulebook.content(size), size=size)
+    conditions = {one: rulebook.MECHANISMS[one] for one in ("payload-write", "payload-read")}
+    contest = _beside_open(f"content-{name}", f"content of {size:,} bytes, 100 publishers, QoS 0", job, conditions)
+    group, names = next(iter(rulebook.VIEWS.items()))
+    shown = json.dumps({one: rulebook.CONTENT[one] for one in names}, separators=(",", ":"))
+    more = [
+        f'views: [{{id: all, topic: "bench/#", for: "role:reader", keep: [{", ".join(f"/{one}" for one in names)}]}}]'
+    ]
+    view = _ruled(
+        "view",
+        f"everybody sees what the group `{group}` does",
+        dataclasses.replace(job, shown=(shown,)),
+        rulebook.alone(job.publishers, more=more),
+    )
+    return dataclasses.replace(contest, contenders=(*contest.contenders, view))
 
 
 def _many() -> Contest:

@@ -27,15 +27,27 @@ CONTENT: dict[str, object] = {
     "place": {"lat": 45.46, "lon": 9.19},
     "note": "",
 }
+READING = 120
+"""Bytes of content below which it has no more readings."""
 PAYLOAD_CONDITION = "o.payload.heart > 60 && o.payload.heart < 200"
 VIEWS = {"ward": ("device", "heart"), "office": ("device", "steps")}
 """What each of two groups sees of it: pointers to the top of the document."""
 
 
-def content() -> str:
-    """A JSON document of exactly as many bytes as any payload has."""
-    short = json.dumps(CONTENT, separators=(",", ":"))
-    return json.dumps({**CONTENT, "note": "x" * (PAYLOAD - len(short))}, separators=(",", ":"))
+def content(size: int = PAYLOAD) -> str:
+    """A JSON document of exactly so many bytes: those of any payload, or more, with readings that nobody asks for."""
+    document = dict(CONTENT)
+    readings: dict[str, object] = {}
+    while len(_written({**document, "readings": readings})) < size - READING:
+        number = len(readings)
+        readings[f"channel{number:03d}"] = {"value": number * 1.5, "unit": "celsius", "valid": True}
+    if readings:
+        document["readings"] = readings
+    return _written({**document, "note": "x" * (size - len(_written(document)))})
+
+
+def _written(document: object) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def seen() -> tuple[str, ...]:
@@ -205,6 +217,15 @@ MONITORS: dict[str, tuple[str, list[str]]] = {
         monitor("im_pub", f'only: "bench/+", payload: "{PAYLOAD_CONDITION}"'),
     ),
     "rate": ("a monitor that counts what each client publishes: `rate`", monitor("im_pub", RATE)),
+    "acting": (
+        "an automaton that goes to another state with each message that a client publishes",
+        [
+            "monitors:",
+            f"  - id: turn\n    scope: {SCOPE}\n    direction: im_pub\n    each: client\n    automaton:",
+            "      start: even",
+            '      states: {even: [{on: "bench/+", go: odd}], odd: [{on: "bench/+", go: even}]}',
+        ],
+    ),
     "rate-out": ("a monitor that counts what each client may be sent: `rate`", monitor("im_sub", RATE)),
 }
 """Monitors by name, from the cheapest: what they do, and how they are written."""

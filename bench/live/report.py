@@ -29,26 +29,34 @@ def report(found: Findings, machine: Mapping[str, object]) -> Report:
             )
         ]
     return Report(
-        title="Live view: latency while clients are listed",
+        title=f"Live view: latency with ten {found.visitors.name.lower()}",
         machine=machine,
         header=[
-            f"{plan.rounds} round(s) of {plan.duration:g} s, each without and with {CALLERS} callers that list all "
-            f"clients, page after page of 100, without a pause. {found.rate:,} messages a second of "
+            f"{plan.rounds} round(s) of {plan.duration:g} s, each without and with {CALLERS} "
+            f"{found.visitors.value}. {found.rate:,} messages a second of "
             f"{listing.CLIENTS:,} publishers, under policies, preferences, levels, types of links and monitors. Node "
-            "on one core, load and callers on another; the callers give way to the load there. The ratio is the "
-            "median of those of the rounds.",
+            "on one core, load, callers and the HTTP process on another; the callers give way to the load there. The "
+            "ratio is the median of those of the rounds.",
         ],
-        notes=not_quiet(foreign, "With callers, their own work on the core of the load counts as that of neighbours."),
+        notes=not_quiet(foreign, "Their own work on the core of the load counts as that of neighbours."),
         tables=[
             Table(
                 title="99th percentile of the latency",
-                columns=("load", "alone, ms", "with callers, ms", "pages a second", "ratio", "goal", "reached"),
+                columns=(
+                    "load",
+                    "alone, ms",
+                    f"with {found.visitors.name.lower()}, ms",
+                    "pages a second",
+                    "ratio",
+                    "goal",
+                    "reached",
+                ),
                 lines=summary,
             )
         ],
         files={"": [line for number, pair in enumerate(found.rounds, 1) for line in _lines(number, *pair)]},
         failures=found.failures,
-        missed=[] if found.reached else ["the 99th percentile with callers"],
+        missed=[] if found.reached else ["the 99th percentile with them"],
     )
 
 

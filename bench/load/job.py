@@ -55,7 +55,8 @@ class Job:
     login: bool = False
     """Every session is a user of its own, called like its client id; so is the password."""
     content: str = ""
-    """The payload, of `PAYLOAD` bytes; otherwise nothing in particular."""
+    """The payload, of `size` bytes; otherwise nothing in particular, of `PAYLOAD`."""
+    size: int = PAYLOAD
     copies: int = 1
     """Subscribers that each topic has."""
     shown: tuple[str, ...] = ()

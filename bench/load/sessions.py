@@ -139,8 +139,8 @@ def content(job: Job) -> bytes:
     if not job.content:
         return BODY
     made = job.content.encode()
-    if len(made) != PAYLOAD:
-        raise LoadError(f"the payload has {len(made)} bytes instead of {PAYLOAD}")
+    if len(made) != job.size:
+        raise LoadError(f"the payload has {len(made)} bytes instead of {job.size}")
     return made
 
 
@@ -150,6 +150,11 @@ def shown(job: Job) -> list[bytes]:
     if len(set(map(len, made))) != 1:
         raise LoadError("what is shown must have one length, or messages cannot be counted by it")
     return made
+
+
+def _own(body: bytes, publisher: int) -> bytes:
+    """Content that no other publisher sends, as long as all have: nothing is gained by having seen it."""
+    return body.replace(b"xxxxxxxx", b"%08d" % publisher, 1)
 
 
 def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
@@ -182,7 +187,7 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
     elif job.topics:
         writes = [encode(topic, 0) for topic in topics]
     else:
-        writes = [encode(topics[publisher % len(topics)], 0) for publisher in range(count)]
+        writes = [encode(topics[publisher % len(topics)], 0, _own(body, publisher)) for publisher in range(count)]
     if job.qos and count * RING < 4 * job.window:
         raise LoadError("too few publishers for this window: packet ids would be reused while in flight")
     if len(writes) % count:
@@ -193,7 +198,7 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
         write_length=len(writes[0]),
         per_write=job.batch,
         frame_length=len(encode(topics[0], 1, shown(job)[0])),
-        id_offset=frames.packet_id_offset(topics[0], PAYLOAD, version=job.version),
+        id_offset=frames.packet_id_offset(topics[0], job.size, version=job.version),
         publishers=count,
     )
 
@@ -267,7 +272,7 @@ def _compare(packet: bytes, sock: socket.socket, topic: str, payload: bytes, job
     expected = frames.publish(topic, payload, qos=job.qos, packet_id=0, version=job.version)
     packet_id = 0
     if job.qos:
-        place = frames.packet_id_offset(topic, PAYLOAD, version=job.version)
+        place = frames.packet_id_offset(topic, job.size, version=job.version)
         packet_id = int.from_bytes(packet[place : place + 2], "big")
         expected = expected[:place] + packet[place : place + 2] + expected[place + 2 :]
     same = packet == expected

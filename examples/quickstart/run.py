@@ -23,8 +23,6 @@ from typing import Any
 
 import aiomqtt
 import httpx
-import pyarrow as pa
-import pyarrow.parquet as pq
 from aiomqtt import ProtocolVersion
 from rich.console import Console
 from rich.markup import escape
@@ -180,6 +178,9 @@ def welcome() -> bool:
 
 def counted(folder: Path, known: dict[Path, int]) -> dict[str, int]:
     """The rows of each table. Files never change, so that each is looked at once."""
+    import pyarrow as pa  # there where the pipeline is
+    import pyarrow.parquet as pq
+
     rows = {}
     for table in TABLES:
         files = set((folder / table).rglob("part-*.parquet"))

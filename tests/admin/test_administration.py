@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import pbkdf2_hmac
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import postgres
 from admin.registries import FILE, OPEN, SQLITE, Administered, administered
 from processes import on_uvloop, until
 from tidegate import wire
+from tidegate.admin.administration import Administration
 from tidegate.authentication.passwords import hash_password
 from tidegate.config import ConfigErrors
 from tidegate.errors import StoreError, TidegateError
@@ -86,6 +89,33 @@ async def test_users_come_and_go(tmp_path: Path, store: str) -> None:
         await node.put("user", "bob", None, done["sequence"])
         assert (await bob.expect(wire.Disconnect)).reason >= 0x80
         await node.connect("c", username="bob", password=b"x", expect=Reason.BAD_USER_NAME_OR_PASSWORD)
+
+
+@on_uvloop
+async def test_a_password_of_mosquitto_becomes_argon2_at_the_first_login(tmp_path: Path, store: str) -> None:
+    salt, digest = "dHdlbHZlIGJ5dGVz", pbkdf2_hmac("sha512", b"x", b"twelve bytes", 101)
+    written = f"$7$101${salt}${b64encode(digest).decode()}"
+    async with administered(tmp_path, store) as node:
+        before = await node.put("user", "bob", {"password": written, "roles": ["coach"]})
+        bob = await node.connect("c", username="bob", password=b"x")
+        await node.connect("d", username="bob", password=b"y", expect=Reason.BAD_USER_NAME_OR_PASSWORD)
+        administration = node.node.administration
+        assert administration is not None
+        await until(lambda: _password(administration, "bob").startswith("$argon2id$"))
+        await until(lambda: administration.status()["in_force"])
+        await bob.silent()  # nobody has to log in again
+        await (await node.connect("e", username="bob", password=b"x")).silent()
+        shown = await node.ask("admin_get", kind="user", id="bob")
+        assert (shown["body"], shown["changed_by"]) == ({"roles": ["coach"]}, "node")
+        assert shown["version"] > before["sequence"]
+    async with administered(tmp_path, store) as node:
+        await (await node.connect("c", username="bob", password=b"x")).silent()
+
+
+def _password(administration: Administration, user: str) -> str:
+    body = administration.document_body("user", user)
+    assert body is not None
+    return str(body["password"])
 
 
 @on_uvloop

@@ -19,7 +19,7 @@ import httpx
 import orjson
 
 from harness import PATIENCE, free_port
-from tidegate.api.app import Application
+from tidegate.api.app import Application, Pages
 from tidegate.api.server import Server
 from tidegate.audit.query import Query
 from tidegate.audit.sink import AuditSink
@@ -341,11 +341,17 @@ def _listening(port: int) -> Iterator[socket.socket]:
 
 @contextlib.asynccontextmanager
 async def hosting(
-    control: Path, port: int, *, data: Path | None = None, tls: ssl.SSLContext | None = None, **limits: Any
+    control: Path,
+    port: int,
+    *,
+    data: Path | None = None,
+    tls: ssl.SSLContext | None = None,
+    pages: Pages | None = None,
+    **limits: Any,
 ) -> AsyncIterator[Server]:
     """The application, for the node behind `control`."""
     chosen = {"rate": 1e6, "address_rate": 1e6, "max_body": 64 << 10, "timeout": PATIENCE, **limits}
-    server = Server(Application(Serving(control=control, data=data, **chosen)), tls)
+    server = Server(Application(Serving(control=control, data=data, **chosen), pages), tls)
     with _listening(port) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:

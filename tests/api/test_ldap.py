@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from api.browsers import ShownSession
 from api.pretending import hosting
 from harness import PATIENCE, free_port
 from processes import Served, from_file, missing
@@ -140,7 +141,7 @@ def test_a_directory_that_cannot_be_trusted_is_not_asked(directory: Directory, t
 class Site:
     def __init__(self, served: Served, port: int) -> None:
         self.served = served
-        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE)
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE, auth=ShownSession())
 
     async def login(self, user: str, password: str, status: int = 200) -> Any:
         answer = await self.client.post("/login", json={"user": user, "password": password})

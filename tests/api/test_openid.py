@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
+from api.browsers import ShownSession
 from api.pretending import hosting
 from harness import PATIENCE, free_port
 from issuers import CLIENT, SECRET, Issuer, SigningKey, claims, pretended, running, signs_in
@@ -45,7 +46,7 @@ class Site:
         self.browsers: list[httpx.AsyncClient] = []
 
     def browser(self) -> httpx.AsyncClient:
-        browser = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE)
+        browser = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE, auth=ShownSession())
         self.browsers.append(browser)
         return browser
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
+from api.browsers import ShownSession
 from api.pretending import hosting
 from harness import PATIENCE, free_port
 from processes import Served, from_file
 from tidegate.admin import sign_in
 from tidegate.admin.control_commands import MakeToken
+from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.config import parse
+from tidegate.console import pages
 from tidegate.errors import ConfigError
 from tidegate.net.control_socket import ask
 from tidegate.node.http import HttpProcess
@@ -55,7 +59,7 @@ class Site:
         self.browsers: list[Browser] = []
 
     def browser(self) -> Browser:
-        browser = Browser(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE)
+        browser = Browser(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE, auth=ShownSession())
         self.browsers.append(browser)
         return browser
 
@@ -77,7 +81,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with from_file(tmp_path, FILE) as served:
         port = free_port()
         config = served.node.config
-        async with hosting(config.http_socket, port, data=config.node.data, hosts=("node.example",)):
+        settings = {"data": config.node.data, "hosts": ("node.example",), "pages": pages()}
+        async with hosting(config.http_socket, port, **settings):
             site = Site(served, port)
             yield site
             for browser in site.browsers:
@@ -209,15 +214,30 @@ async def test_a_session_ends_by_age(site: Site, monkeypatch: pytest.MonkeyPatch
 async def test_only_pages_of_this_node_use_a_session(site: Site, headers: dict[str, str], status: int) -> None:
     browser = site.browser()
     await browser.login(user="root", password="r")
-    cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
-    path = "/clients/nobody"
-    answer = await browser.request("DELETE", path, headers={**headers, "Cookie": cookie})
+    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in browser.cookies.items())}
+    path = "/ui/clients/nobody/disconnect"
+    sent = {"Sec-Fetch-Site": "same-origin", **headers, **cookie}
+    answer = await browser.request("POST", path, headers=sent, data={"why": "x"}, auth=None)
     assert answer.status_code == (404 if status == 200 else status), answer.text
     assert (
         await site.browser().post("/login", json={"user": "root", "password": "r"}, headers=headers)
     ).status_code == status
     if "evil" in headers.get("Host", ""):
-        assert (await browser.request("GET", "/me", headers={**headers, "Cookie": cookie})).status_code == status
+        seen = await browser.request("GET", "/ui/clients", headers={**headers, **cookie}, auth=None)
+        assert seen.status_code == status
+
+
+async def test_the_interface_takes_no_cookie(site: Site) -> None:
+    """At no route: whatever a page of somebody else has a browser send, it is nobody's."""
+    browser = site.browser()
+    await browser.login(user="root", password="r")
+    assert (await browser.get("/ui/clients", auth=None)).status_code == 200
+    for method, route in ALLOWED:
+        if ALLOWED[method, route] is not PUBLIC:
+            path = re.sub(r"{\w+}", "x", route)
+            answer = await browser.request(method, path, json={}, auth=None)
+            assert answer.status_code == 401, (method, route, answer.text)
+    assert await browser.status() == 200, "the session itself still counts"
 
 
 async def test_guessing_passwords_is_limited(tmp_path: Path) -> None:

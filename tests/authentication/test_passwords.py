@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from hashlib import pbkdf2_hmac, sha512
 from typing import Any
 
 import pytest
@@ -415,3 +418,54 @@ async def test_on_a_real_loop_the_loop_goes_on() -> None:
         assert not future.done()
     assert await asyncio.gather(*futures) == [Outcome.ACCEPTED, Outcome.REFUSED, Outcome.ACCEPTED]
     one.close()
+
+
+SALT = b"twelve bytes"
+
+
+def mosquitto_hash(kind: str, digest: bytes) -> str:
+    return f"${kind}${b64encode(SALT).decode()}${b64encode(digest).decode()}"
+
+
+PBKDF2 = mosquitto_hash("7$101", pbkdf2_hmac("sha512", b"secret", SALT, 101))
+SHA512 = mosquitto_hash("6", sha512(b"secret" + SALT).digest())
+
+
+@pytest.mark.parametrize("stored", [PBKDF2, SHA512])
+def test_a_hash_of_mosquitto_is_verified_and_made_anew(desk: Callable[..., Desk], stored: str) -> None:
+    one = desk()
+    told: list[tuple[str, str, str]] = []
+    one.passwords.on_rehash = lambda *told_of: told.append(told_of)
+    answers = one.start(stored=stored)
+    while not answers:
+        one.turn()
+    assert answers == [Outcome.ACCEPTED]
+    [(user, before, hashed)] = told
+    assert (user, before) == ("mary", stored)
+    assert one.ask(stored=hashed) is Outcome.ACCEPTED
+    assert one.ask(password=b"wrong", stored=stored) is Outcome.REFUSED
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("stored", [PBKDF2, SHA512, "$7$101$?$?", "$7$1"])
+def test_a_hash_of_mosquitto_costs_as_much(desk: Callable[..., Desk], argon: Recorder, stored: str) -> None:
+    one = desk()
+    assert one.ask(password=b"wrong", stored=stored) is Outcome.REFUSED
+    assert len(argon.hashes) == 1
+
+
+def test_the_loop_goes_first_where_both_have_one_core(
+    desk: Callable[..., Desk], argon: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of wrong passwords took half of a node's only core."""
+    nice: list[int] = []
+
+    def verify(stored: str, password: bytes) -> bool:
+        nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return CHEAP.verify(stored, password)
+
+    monkeypatch.setattr(argon, "verify", verify)
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert desk().ask(password=b"wrong") is Outcome.REFUSED
+    assert nice == [max(mine, passwords.NICE)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == mine

@@ -92,3 +92,53 @@ def test_usage(tidegate: Tidegate) -> None:
     told = tidegate("import", "--help").stdout
     for command in ("mosquitto-acl", "mosquitto-dynsec", "emqx-acl", "xacml"):
         assert command in told
+
+
+CONF = """\
+# at home
+listener PORT 127.0.0.1
+password_file FOLDER/passwd
+acl_file FOLDER/acl
+log_type all
+"""
+PASSWD = f"mary:$7$101$dHdlbHZlIGJ5dGVz${'A' * 86}==\nbob:plain\n"
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    (tmp_path / "acl").write_text("user mary\ntopic read a/#\n")
+    (tmp_path / "passwd").write_text(PASSWD)
+    path = tmp_path / "mosquitto.conf"
+    path.write_text(CONF.replace("PORT", "11883").replace("FOLDER", str(tmp_path)))
+    return path
+
+
+def test_a_whole_mosquitto(tidegate: Tidegate, conf: Path) -> None:
+    done = tidegate("import", "mosquitto", "--conf", "mosquitto.conf", "-o", "tidegate.yaml")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[0] == "without an equivalent (2):"
+    assert done.stderr.splitlines()[1].startswith(f"{conf.parent}/passwd:2")
+    assert done.stderr.splitlines()[2].startswith("mosquitto.conf:5")
+    written = conf.parent / "tidegate.yaml"
+    assert written.stat().st_mode & 0o077 == 0
+    data = yaml.safe_load(written.read_text())
+    assert data["subscribe"] == "hold"
+    assert data["directory"]["users"]["mary"]["password"].startswith("$7$101$")
+    checked = tidegate("check", "tidegate.yaml")
+    assert checked.returncode == 0
+    assert "is a hash of Mosquitto's" in checked.stderr
+    assert tidegate("import", "mosquitto", "--conf", "mosquitto.conf", "--strict").returncode == 1
+
+
+def test_a_guarded_mosquitto(tidegate: Tidegate, conf: Path) -> None:
+    assert tidegate("import", "mosquitto", "--conf", "mosquitto.conf", "--guard").returncode == 2
+    done = tidegate("import", "mosquitto", "--conf", "mosquitto.conf", "-o", "tidegate.yaml", "--guard")
+    assert done.returncode == 0
+    data = yaml.safe_load((conf.parent / "tidegate.yaml").read_text())
+    scope = data["scopes"]["main"]
+    assert (scope["backend"], scope["authenticate"]) == ("mqtt://127.0.0.1:1884", "backend")
+    assert data["directory"] == {"users": {"mary": {}}}
+    behind = (conf.parent / "mosquitto-behind.conf").read_text().splitlines()
+    assert behind[1:3] == ["listener 1884 127.0.0.1", "allow_anonymous false"]
+    assert (conf.parent / "mosquitto-behind.passwd").read_text().startswith(f"{PASSWD}tidegate-guard:$7$101$")
+    assert tidegate("check", "tidegate.yaml").returncode == 0

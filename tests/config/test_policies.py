@@ -166,7 +166,7 @@ def test_a_condition_over_several_lines(when: str, line: int, column: int) -> No
         ),
         (
             "views: [{id: v, topic: t, for: '*', keep: all, subject: '*'}]\n",
-            "unknown key `subject` in `views[0]`; known here: id, topic, for, keep",
+            "unknown key `subject` in `views[0]`; known here: id, topic, for, keep, enforce",
         ),
         (
             "views: [{id: v, topic: t, for: ['*', x], keep: all}]\n",

@@ -21,11 +21,11 @@ HOSTILE = "<img src=x onerror=window.hit=1>\"'{s.user}{{7*7}}"
 FILE = """
 version: 1
 node: {name: gym, data: data}
-listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true}]
+listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true, scope: main}]
 http: {url: "http://127.0.0.1:HTTP_PORT", address_rate: 1000, rate: 1000,
        roles: {admin: ["user:grace"], operator: ["user:otto"], auditor: ["user:olga"]}}
 explain: true
-record: decisions
+record: traffic
 directory:
   users:
     mary: {password: "HASH", roles: [frequenter]}
@@ -39,8 +39,12 @@ directory:
 policies:
   - {id: devices, subject: "role:frequenter", topic: "gym/{s.client}/#", action: write}
   - {id: coaches, subject: "role:coach", topic: "gym/#", action: read}
+  - {id: watched, subject: "user:olga", topic: gym/+/heartbeats, action: read}
 monitors:
   - {id: calm, scope: main, direction: im_pub, each: client, rate: 1000/s}
+  - {id: start, scope: main, direction: im_pub, each: client, only: gym/+/start, after: [gym/+/ready], reset: gym/+/off}
+scopes: {main: {}, brand: {}, remote: {}}
+links: [{from: main, to: brand}, {from: brand, to: remote}]
 flows: {forbid: ["client:strap-3 -> client:nobody"]}
 """
 PASSWORD = "correct horse"

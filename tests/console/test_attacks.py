@@ -110,6 +110,58 @@ def test_what_belongs_to_another_owner_does_not_exist(gym: Gym) -> None:
         assert mary.post(f"/ui/my-data/preferences/{id}/delete", data={"sure": "yes"}).status_code == 303
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ui/topics/gym%2Fstrap-3%2Fheartbeats/value",
+        "/ui/check/policy",
+        "/ui/replay/begin/policy",
+        "/ui/replay/cancel",
+        "/ui/monitors/start/try",
+        "/ui/topics/gym%2Fstrap-3%2Fheartbeats/clear",
+        "/ui/rules/policy",
+    ],
+)
+def test_no_form_is_sent_by_another_page(gym: Gym, path: str) -> None:
+    with gym.signed_in("grace") as client:
+        for headers in ({"Origin": "http://evil.example"}, {"Origin": gym.url, "Sec-Fetch-Site": "cross-site"}):
+            assert client.post(path, data={"body": "topic: a"}, headers=headers).status_code == 403, path
+        assert client.post(path, json={"body": "topic: a"}).status_code == 415, path
+
+
+def test_the_console_is_no_way_into_the_interface(gym: Gym) -> None:
+    """Its cookie is worth nothing there; and what an owner's page asks for is theirs alone."""
+    with gym.signed_in("grace") as grace, gym.signed_in("carl") as carl:
+        for path in ("/clients", "/policies", "/audit", "/me", "/metrics"):
+            assert grace.get(path).status_code == 401, path
+        assert grace.delete("/clients/strap-3").status_code == 401
+        asked = "?topics=%5B%22gym/strap-3/heartbeats%22%5D&people=%5B%22alice%22%5D"
+        page = carl.get(f"/ui/my-data/newest{asked}")
+        assert (page.status_code, "heartbeats" in page.text.split('class="newest"')[1].split(">", 1)[1]) == (200, False)
+        for wrong in ("?topics=%7B", "?topics=1", "?topics=%5B%5D&people=%5B" + "1," * 5000 + "1%5D"):
+            assert carl.get(f"/ui/my-data/newest{wrong}").status_code == 422, wrong
+
+
+def test_what_is_drawn_and_completed_is_text(gym: Gym) -> None:
+    """A client and a state with hostile names, in pictures and in what the editor is told."""
+    hostile = "<script>alert(1)</script>"
+    with gym.signed_in("grace") as client:
+        made = {"id": hostile, "body": "user: mary\n", "do": "apply"}
+        assert client.post("/ui/rules/client", data=made).status_code == 303
+        try:
+            for path in ("/ui/flows", "/ui/new/policy", "/ui/rules/client", f"/ui/flows?from={hostile}&to=scope:main"):
+                text = client.get(path).text
+                assert hostile not in text, path
+            body = f"scope: main\ndirection: im_pub\neach: client\nonly: '{hostile}/x'\nafter: ['{hostile}']\n"
+            told = client.post("/ui/check/monitor", data={"id": "m", "body": body}).json()
+            assert hostile not in told["picture"]
+        finally:
+            page = client.get(f"/ui/rules/client/{hostile.replace('/', '%2F')}").text
+            version = page.split('name="version" value="')[1].split('"')[0]
+            gone = {"version": version, "do": "delete", "body": ""}
+            assert client.post(f"/ui/rules/client/{hostile.replace('/', '%2F')}", data=gone).status_code == 303
+
+
 def test_a_document_that_is_a_bomb_is_refused(gym: Gym) -> None:
     bomb = "a: &a [x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)

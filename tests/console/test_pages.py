@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,15 @@ def test_nothing_keeps_people_with_a_screen_reader_out(gym: Gym, browser: Browse
         pytest.fail("axe-core is not installed; run `make foreign`")
     serious = []
     for scheme, width in (("light", 1200), ("dark", 360)):
-        more = ("denials/why?as=user:bob&action=write&topic=gym/a", "rules/policy/devices", "clients/strap-3")
+        more = (
+            "denials/why?as=user:bob&action=write&topic=gym/a",
+            "rules/policy/devices",
+            "clients/strap-3",
+            "new/monitor",
+            "monitors/start",
+            "topics/gym%2Fstrap-3%2Fheartbeats",
+            "flows?from=client:bike-2&to=scope:remote",
+        )
         desk = (*SCREENS, *more) if width > 400 else ("now", "denials", *more)
         for user, names in (("grace", desk), ("mary", ("my-data",))):
             with looking(
@@ -170,6 +179,98 @@ def test_a_rule_is_tried_applied_and_taken_back(gym: Gym, browser: Browser) -> N
         assert "lamps/#" not in page.content()
 
 
+def test_a_rule_is_completed_and_checked_while_it_is_written(gym: Gym, browser: Browser) -> None:
+    """With the place of an error; a monitor is drawn; and what a link would open is shown before it counts."""
+    with looking(gym, browser, "grace") as window:
+        page = window.page
+        window.go("/ui/new/monitor")
+        field = page.locator("textarea")
+        draft = "scope: main\ndirection: im_pub\neach: client\nonly: gym/+/start\nafter: [gym/+/ready]\n"
+        field.fill(f"{draft}resset: gym/+/off")
+        field.press("End")
+        field.press("f")
+        page.get_by_role("button", name="line 6").wait_for()
+        assert "unknown key `resset`" in page.locator(".says").inner_text()
+        field.fill(f"{draft}res")
+        field.press("e")
+        page.get_by_role("option", name="reset:").wait_for()
+        field.press("Enter")
+        field.type("gym/+/off")
+        page.get_by_role("img", name="The automaton of draft").wait_for()
+        assert "It can be tried" in page.locator(".says").inner_text()
+        window.go("/ui/new/link")
+        page.get_by_label("Name").fill("back")
+        page.locator("textarea").fill("from: remote\nto: main\n")
+        page.get_by_role("button", name="Try it").click()
+        page.get_by_role("img", name="Flows after the change").wait_for()
+        assert "Nobody could read more" in page.locator("main").inner_text()
+
+
+def test_two_ends_of_the_graph_are_picked(gym: Gym, browser: Browser) -> None:
+    """With the keyboard, and with clicks; it is moved and zoomed; without JavaScript the form does it."""
+    with looking(gym, browser, "olga") as window:
+        page = window.page
+        window.go("/ui/flows")
+        page.get_by_role("button", name="client:bike-2").press("Enter")
+        page.get_by_role("button", name="scope:remote").press(" ")
+        page.wait_for_url("**to=scope%3Aremote**")
+        assert "reaches scope:remote" in page.get_by_role("status").first.inner_text()
+        before = page.locator("svg.drawing").get_attribute("viewBox")
+        page.get_by_role("button", name="scope:main").press("+")
+        assert page.locator("svg.drawing").get_attribute("viewBox") != before
+        page.get_by_role("button", name="client:strap-3").click()
+        page.get_by_role("button", name="client:bike-2").click()
+        page.wait_for_url("**from=client%3Astrap-3**")
+    with gym.signed_in("olga") as olga:
+        told = olga.get("/ui/flows?from=client:bike-2&to=scope:brand").text
+        assert "client:bike-2</b> reaches" in told
+
+
+def test_a_replay_is_asked_of_the_pipeline(gym: Gym) -> None:
+    """Which this node does not have; what it does is in pipeline/replay/test_asked.py."""
+    with gym.signed_in("grace") as grace:
+        draft = {"id": "lamps", "body": "subject: '*'\ntopic: lamps/#\naction: write\n", "do": "try"}
+        assert "/ui/replay/begin/policy" in grace.post("/ui/rules/policy", data=draft).text
+        answer = grace.post("/ui/replay/begin/policy", data={**draft, "of": "hour"})
+        assert (answer.status_code, "set `record: traffic` and `pipeline`" in answer.text) == (503, True)
+        assert "None was asked for" in grace.get("/ui/replay").text
+        assert grace.post("/ui/replay/cancel", data={"sure": "yes"}).status_code == 303
+        for wrong in ({**draft, "id": ""}, {**draft, "body": "["}, {**draft, "body": "id: other\n"}):
+            assert grace.post("/ui/replay/begin/policy", data=wrong).status_code == 422
+
+
+def test_a_monitor_is_stepped_through(gym: Gym, browser: Browser) -> None:
+    """With a trace, and with what was recorded, without payloads; the state of the step is marked, live ones too."""
+    for name in ("start", "ready", "start"):
+        gym.strap.publish(f"gym/strap-3/{name}", "secret-payload")
+    with looking(gym, browser, "olga") as window:
+        page = window.page
+        window.go("/ui/monitors/start")
+        page.get_by_label("Events, one JSON").fill('{"topic": "gym/a/start"}\n{"topic": "gym/a/ready", "at": "+3s"}')
+        page.get_by_role("button", name="Step through it").click()
+        page.get_by_role("button", name="next").click()
+        assert "suppressed" in page.locator(".steps").inner_text()
+        page.get_by_role("button", name="next").click()
+        assert "passes" in page.locator(".steps").inner_text()
+        stepped = page.get_by_role("img", name="The automaton of start after step 2")
+        assert stepped.locator("rect.current + text").text_content() == "seen gym/+/ready"
+        page.get_by_role("button", name="Go to step 1").click()
+        page.get_by_label("or what was recorded").fill("strap-3")
+        page.get_by_role("button", name="Take the last messages").click()
+        page.get_by_text("Before the first of 3 events").wait_for()
+        assert "secret-payload" not in page.content()
+    with gym.signed_in("olga") as olga:
+        path = "/ui/monitors/start/try"
+        for trace, said in (("{", "this is no JSON"), ('{"topic": "#"}', "`topic` is no topic")):
+            answer = olga.post(path, data={"trace": trace})
+            assert (answer.status_code, said in answer.text) == (422, True)
+        assert olga.post("/ui/monitors/nothing/try", data={"trace": ""}).status_code == 404
+        hostile = json.dumps({"topic": "gym/<script>alert(1)</script>/start", "payload": HOSTILE})
+        shown = olga.post(path, data={"trace": hostile, "step": "1"}).text
+        assert "<script>alert" not in shown
+        assert "<img src=x" not in shown
+
+
 def test_pages_follow_what_happens(gym: Gym, browser: Browser) -> None:
     """Two tabs of one browser, and one stream of events for both."""
     with looking(gym, browser, "olga") as window:
@@ -184,6 +285,42 @@ def test_pages_follow_what_happens(gym: Gym, browser: Browser) -> None:
             window.page.get_by_text("gym/late/x").wait_for()
         finally:
             late.end()
+
+
+def test_a_value_is_shown_to_whoever_would_receive_it(gym: Gym) -> None:
+    """As a delivery to them: it is in the audit, and a policy denies it as it would."""
+    gym.strap.publish("gym/strap-3/heartbeats", '{"value": 72}', retain=True)
+    path = "/ui/topics/gym%2Fstrap-3%2Fheartbeats"
+    with gym.signed_in("olga") as olga, gym.signed_in("grace") as grace:
+        assert "72" not in olga.get(path).text
+        shown = olga.post(f"{path}/value", data={"show": "yes"}).text
+        assert "&#34;value&#34;: 72" in shown
+        assert "Decided as a delivery to <b>olga</b>" in shown
+        denied = grace.post(f"{path}/value", data={"show": "yes"}).text
+        assert "You may not receive it: <code>default</code>" in denied
+        assert "72" not in denied.split("<h2>Retained</h2>")[1]
+        assert (
+            "reading <code>gym/strap-3/heartbeats"
+            in grace.get(
+                "/ui/denials/why?as=user:grace&action=read&topic=gym/strap-3/heartbeats&from=user:mary/client:strap-3"
+            ).text
+        )
+        assert "grace" in grace.get("/ui/denials?user=grace").text
+    with gym.signed_in("mary") as mary:
+        assert "olga" in mary.get("/ui/my-data").text.split("Who has received what")[1]
+
+
+def test_owners_see_what_happens_without_a_reload(gym: Gym, browser: Browser) -> None:
+    """The newest message, what each reader would be sent of it, and a rule of somebody else."""
+    with looking(gym, browser, "mary") as window, gym.signed_in("grace") as grace:
+        gym.strap.publish("gym/strap-3/heartbeats", '{"value": 123}', retain=True)
+        window.page.locator("#newest").get_by_text("123").wait_for()
+        body = "topic: gym/+/heartbeats\nfor: role:coach\nkeep: [/unit]\n"
+        assert grace.post("/ui/rules/view", data={"id": "units", "body": body, "do": "apply"}).status_code == 303
+        gym.strap.publish("gym/strap-3/heartbeats", '{"value": 124, "unit": "bpm"}', retain=True)
+        window.page.locator("#newest").get_by_text("sees a part").wait_for()
+        assert '"unit": "bpm"' in window.page.locator("#newest li", has_text="sees a part").inner_text()
+        assert grace.post("/ui/rules/view/units", data={"version": "", "do": "delete"}).status_code == 303
 
 
 def test_names_are_text_wherever_they_are_shown(gym: Gym, browser: Browser) -> None:

@@ -169,7 +169,7 @@ class Desk:
     def start_beside(self, block: Block) -> None:
         """Another process, which runs to the end of the page."""
         self.beside.append(self._start(block, tty=True))
-        self.beside[-1].wait_for(r"\bready\b")
+        self.beside[-1].wait_for(r"\b(ready|running)\b")
 
     def export(self, block: Block) -> None:
         """Runs a block that sets `TIDEGATE_TOKEN`, which later blocks then have."""

@@ -20,6 +20,7 @@ from importing.decided import allowed, rules
 from importing.twins import Outcome, Person, Received, difference, mosquitto, play, tidegate
 from policy.people import Person as Subject
 from processes import missing
+from tidegate.authentication import mosquitto_hashes
 from tidegate.config import parse
 from tidegate.errors import ConfigError
 from tidegate.importing import Imported, dynsec_policies, mosquitto_dynsec, to_yaml
@@ -316,6 +317,7 @@ def test_what_has_no_equivalent_is_listed_with_its_line() -> None:
             client("mary", "r", "gone", clientid="c2"),
             client("bob", disabled=True),
             {"username": "a@b"},
+            {"username": "eve", "password": "?", "salt": "", "iterations": 1},
             {"username": 7},
         ],
     }
@@ -334,11 +336,11 @@ def test_what_has_no_equivalent_is_listed_with_its_line() -> None:
         "role r: publishClientSend a# allow",
         "publishClientSend None",
         "an entry without `rolename`",
-        "passwords of mary",
         "client mary only as clientid c2",
         "role gone",
         "client bob",
         "client a@b",
+        "password of eve",
         "an entry without `username`",
     ]
     lines = json.dumps(content, indent=1).splitlines()
@@ -347,7 +349,9 @@ def test_what_has_no_equivalent_is_listed_with_its_line() -> None:
     at = {left.what: int(left.place.partition(":")[2]) for left in imported.left}
     assert lines[at["role r: publishClientSend $SYS/x allow"]].strip() == '"acltype": "publishClientSend",'
     assert lines[at["client bob"]].strip() == '"username": "bob",'
-    assert imported.users == {"mary": {"roles": ["r"]}}
+    stored = imported.users["mary"]["password"]
+    assert mosquitto_hashes.matches(stored, b"secret")
+    assert imported.users == {"mary": {"password": stored, "roles": ["r"]}, "eve": {}}
     assert [(taken.topic, taken.effect) for taken in imported.policies if taken.subject == "role:r"] == [
         ("b/+/+", "deny")
     ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from monitor.test_sequence import CONDITIONS, FILTERS, TOPICS, specifications, traces, useful
 from monitor.traces import event, made
 from tidegate import topics
-from tidegate.monitor import Event, Machine, MonitorFailed, State
+from tidegate.monitor import ASK, Event, Machine, MonitorFailed, State
 
 EMITTED = st.fixed_dictionaries(
     {"topic": st.sampled_from(["x", "y/z"])}, optional={"payload": st.sampled_from(["on", 5]), "qos": st.integers(0, 2)}
@@ -115,6 +115,23 @@ def test_what_it_does_not_hear_and_where_it_is_calm_nothing_happens(
             new, outputs = machine.step(state, came)
             assert new == state
             assert [each is came for each in outputs] == [True]
+
+
+@settings(max_examples=300, deadline=None)
+@given(WRITTEN, traces(), st.sampled_from(TOPICS), st.sampled_from([b"0", b"2", b"?", b'{"x": 1}']))
+def test_a_glance_tells_what_a_step_does(
+    written: dict[str, Any], trace: list[Event], topic: str, payload: bytes
+) -> None:
+    machine = made(**written)
+    glance = machine.glance(topic)
+    for state in after(machine, trace) if glance is not None else ():
+        came = event(topic, payload, 100.0)
+        told = glance(state, came.time) if glance is not None else ASK
+        if told is not ASK:
+            new, outputs = machine.step(state, came)
+            assert new == told
+            assert [each is came for each in outputs] == [True]
+            assert machine.due(state) is machine.due(new) is None
 
 
 @settings(max_examples=300, deadline=None)

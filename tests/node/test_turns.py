@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 
 from processes import on_uvloop
-from tidegate.node.turns import Turns
+from tidegate.node.turns import SLICE, Turns
 from tidegate.session import Limits, Origin, Site, Volatile
+from tidegate.session.packet_costs import Payer
 
 
 @on_uvloop
@@ -31,3 +34,30 @@ async def test_a_timer_that_is_set_for_now_again_and_again_does_not_hold_the_loo
         assert tick <= ran.count("again") <= 2 * tick
     turns.stop()
     assert "other" in ran
+
+
+@on_uvloop
+async def test_a_stretch_ends_when_its_time_is_over_whatever_its_work_is_said_to_cost() -> None:
+    """Prices are rough: after a change of the rules plans took three times theirs, and stretches as much longer."""
+    turns = Turns(asyncio.get_running_loop())
+    site = Site(
+        store=Volatile(), origin=Origin("00" * 8, 1), limits=Limits(), on_open=turns.opened, random_id=lambda: "id"
+    )
+    ran: list[int] = []
+
+    def work(number: int) -> None:
+        ran.append(number)
+        until = time.monotonic() + 2 * SLICE
+        while time.monotonic() < until:
+            pass
+
+    turns.drive(site)
+    for queue in (site.waiting, site.resting):
+        ran.clear()
+        site.open()
+        for number in range(3):
+            queue.add(Payer(), partial(work, number))
+        for served in range(1, 4):
+            turns._serve()  # here, so that nothing else runs in between
+            assert ran == list(range(served))
+    turns.stop()

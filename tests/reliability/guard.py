@@ -56,8 +56,6 @@ class Report:
     """Acknowledged by the broker, and lost by it because it had not saved them."""
     duplicated_qos2: list[str] = field(default_factory=list)
     repeated_qos1: int = 0  # allowed
-    repeated_from_top: int = 0
-    """QoS 2 that came from the other scope and was delivered twice. It is counted, and not judged: see the report."""
     sessions_lost: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     """Clients that were told something they did not expect."""
@@ -247,7 +245,5 @@ def _audit(report: Report, setup: Setup) -> None:
             if times > 1:
                 if min(one.qos, at_most[message.split("/")[0]]) < 2:
                     report.repeated_qos1 += times - 1
-                elif message.startswith("top-"):
-                    report.repeated_from_top += times - 1
                 else:
                     report.duplicated_qos2.append(f"{message} to {one.name}, {times} times")

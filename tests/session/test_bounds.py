@@ -233,3 +233,27 @@ def test_what_was_sent_directly_does_not_overtake_what_was_queued_before_it() ->
         (b"2", False),
         (b"3", False),
     ]
+
+
+def test_over_two_crashes_no_two_messages_have_one_identifier() -> None:
+    """What was sent directly waits after the first one, and its identifier in the store is free for others: the QoS 2
+    message in front of it has it by the time of the second."""
+    world = World()
+    sub = world.peer("sub", properties=KEEP)
+    session: Session = sub.connection.session
+
+    def delivery(payload: bytes, qos: int, pid: int, state: State) -> Delivery:
+        message = Message("a", payload, qos, False, 0.0, world.site.origin, 1, b"", "in")
+        made = Delivery(message, qos)
+        made.pid, made.state = pid, state
+        return made
+
+    sub.lose()
+    session.restore([delivery(b"1", 2, 0, State.QUEUED), delivery(b"2", 1, 9, State.SENT)])
+    assert session.pid == 9  # nothing else gets that identifier
+
+    session = world.peer("other", properties=KEEP).connection.session
+    store = [delivery(b"1", 2, 9, State.RELEASED), delivery(b"2", 1, 9, State.SENT)]  # of a node that did not see to it
+    session.restore(store)
+    assert [(one.message.payload, one.pid) for one in store] == [(b"1", 9), (b"2", 0)]
+    assert (session.inflight, session.queued) == (1, 1)

@@ -156,3 +156,18 @@ def test_qos_2_is_sent_after_its_identifier_is_committed_and_released_after_that
     room.commit()
     (released,) = sub.take()
     assert isinstance(released, wire.Pubrel)
+
+
+def test_a_release_that_is_sent_again_waits_for_the_commit_as_well(room: Room) -> None:
+    """Or a crash would have the next PUBLISH under an identifier that the client has let go of."""
+    sub = room.subscriber("here", qos=2)
+    room.publish(qos=2)
+    room.pub.send(wire.Pubrel(packet_id=1))
+    room.commit()
+    (message,) = sub.messages()
+    sub.send(wire.Pubrec(packet_id=message.packet_id))
+    sub.lose()  # before that is committed
+    back = room.world.peer("here", properties=KEEP, clean_start=False)
+    assert [each for each in back.take() if isinstance(each, (wire.Pubrel, wire.Publish))] == []
+    room.commit()
+    assert [each.packet_id for each in back.take() if isinstance(each, wire.Pubrel)] == [message.packet_id]

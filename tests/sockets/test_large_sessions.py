@@ -142,7 +142,7 @@ async def test_sessions_that_expire_together_end_in_slices(tmp_path: Path, monke
 @on_uvloop
 async def test_a_look_up_that_goes_many_ways_has_a_price(tmp_path: Path) -> None:
     """Filters of `a` and `+` that a topic agrees with up to its last level: none matches, and all are looked at."""
-    async with door(tmp_path, MINE) as node:
+    async with door(tmp_path, MINE, limits={"patterns": 1000}) as node:
         mary, publisher = await come(node, "mary"), await come(node, "mary", client="p")
         filters = ["mine/" + "/".join(levels) + "/end" for levels in product("a+", repeat=9)]
         assert set((await mary.subscribe(*filters)).reasons) == {0}

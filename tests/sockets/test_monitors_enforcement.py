@@ -16,6 +16,7 @@ from tidegate.store.journal import AUDIT, Reader
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
 DEEP = "a" + "/b" * 126  # fits, but not with two levels more
 DEEPER = {"map": {"a/#": "x/y/a/#"}}
+LIMITS = {"topic_levels": 128}
 TOO_DEEP = "puts out a topic of more than 128 levels"
 
 
@@ -74,7 +75,9 @@ async def test_why_a_monitor_failed_is_audited_also_if_that_is_no_text(tmp_path:
 @on_uvloop
 async def test_a_topic_that_a_map_makes_too_deep_is_denied(tmp_path: Path, qos: int) -> None:
     """`limits.topic_levels` holds for what monitors put out; its publisher is not to blame and stays connected."""
-    async with door(tmp_path, monitors=[entering("deeper", **DEEPER), entering("half", use="hsup_em")]) as node:
+    async with door(
+        tmp_path, limits=LIMITS, monitors=[entering("deeper", **DEEPER), entering("half", use="hsup_em")]
+    ) as node:
         mary, alice = await come(node, "mary"), await come(node, "alice")
         await alice.subscribe("#", qos=2)
         assert await say(mary, DEEP, b"1", qos=qos) == (0x10 if qos == 1 else 0)
@@ -86,7 +89,7 @@ async def test_a_topic_that_a_map_makes_too_deep_is_denied(tmp_path: Path, qos: 
 
 @on_uvloop
 async def test_on_the_way_out_too(tmp_path: Path) -> None:
-    async with door(tmp_path, monitors=[leaving("deeper", **DEEPER)]) as node:
+    async with door(tmp_path, limits=LIMITS, monitors=[leaving("deeper", **DEEPER)]) as node:
         mary, alice = await come(node, "mary"), await come(node, "alice")
         await alice.subscribe("#", qos=1)
         for topic in (DEEP, "a/b"):
@@ -100,7 +103,7 @@ async def test_on_the_way_out_too(tmp_path: Path) -> None:
 @on_uvloop
 async def test_a_timer_that_speaks_too_deep(tmp_path: Path) -> None:
     silence = {"silence": "20ms", "emit": {"topic": "t" + "/b" * 200, "payload": "x"}}
-    async with door(tmp_path, monitors=[entering("quiet", **silence)]) as node:
+    async with door(tmp_path, limits=LIMITS, monitors=[entering("quiet", **silence)]) as node:
         mary, alice = await come(node, "mary"), await come(node, "alice")
         await alice.subscribe("#", qos=1)
         await say(mary, "z", qos=1)
@@ -115,7 +118,7 @@ LISTENER = {"url": "mqtt://127.0.0.1:PORT", "anonymous": True, "max_connections"
 
 @on_uvloop
 async def test_a_will_that_becomes_too_deep_takes_no_place_with_it(tmp_path: Path) -> None:
-    async with door(tmp_path, monitors=[entering("deeper", **DEEPER)], listeners=[LISTENER]) as node:
+    async with door(tmp_path, limits=LIMITS, monitors=[entering("deeper", **DEEPER)], listeners=[LISTENER]) as node:
         alice = await come(node, "alice")
         await alice.subscribe("#", qos=1)
         for number in range(4):

@@ -356,7 +356,7 @@ async def test_a_changed_subscription_pays_for_large_plans_that_are_compiled_aga
 async def test_overlapping_filters_are_decided_together_and_have_a_price(tmp_path: Path) -> None:
     """Each by itself they held the loop for a third of a second."""
     views = [{"id": "v", "topic": "mine/#", "for": "*", "keep": ["/a"]}]
-    async with door(tmp_path, policy("mine", "mine/#"), views=views) as node:
+    async with door(tmp_path, policy("mine", "mine/#"), views=views, limits={"patterns": 1000}) as node:
         mary = await come(node, "mary")
         filters = ["mine/" + "/".join(levels) for levels in product("a+", repeat=8)]
         await mary.subscribe(*filters)

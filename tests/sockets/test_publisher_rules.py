@@ -580,6 +580,37 @@ async def test_a_restart_keeps_them_with_their_sequence(tmp_path: Path) -> None:
         assert len(node.node.scopes["main"].publishers) == 2
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@on_uvloop
+async def test_who_is_removed_and_has_no_rules_left_gives_its_place_back(tmp_path: Path, restart: bool) -> None:
+    """There are 10,000 places. What somebody said about messages that are kept here still counts."""
+
+    def text(*names: str) -> str:
+        users = {name: user() for name in names}
+        return setting(WRITERS, rules=CEILING, data=True, directory={"users": users})
+
+    async with from_file(tmp_path, text("mary", "bob")) as node:
+        publishers = node.node.scopes["main"].publishers
+        for name in ("mary", "bob"):
+            end = await come(node, name)
+            assert await send(end, rule("a"), sequence=5) == 0
+            if name == "mary":
+                assert await send(end, {"id": "a", "remove": True}, sequence=6) == 0
+            await end.disconnect()
+        assert publishers.counted("").publishers == 2
+        if not restart:
+            node.file.write(text("zoe"))
+            await node.node.reload()
+            assert publishers.counted("").publishers == 1
+            assert len(publishers) == 1
+            node.file.write(text("zoe", "mary"))
+            await node.node.reload()
+            mary = await come(node, "mary")
+            assert await send(mary, rule("a"), sequence=1) == 0, "she is another one, with a sequence of her own"
+    async with from_file(tmp_path, text("zoe")) as node:
+        assert node.node.scopes["main"].publishers.counted("").publishers == (1 if restart else 2)
+
+
 # -- what they cost others ---------------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from tidegate.admin.documents import FENCE, OWNER, Draft, Key, RegistryState, Re
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.registry_follower import RegistryFollower
 from tidegate.admin.registry_threads import RegistryThreads
+from tidegate.admin.rehashing import Rehashing
 from tidegate.admin.token_administration import TokenAdministration
 from tidegate.admin.tokens import ROOM as TOKENS
 from tidegate.admin.tokens import Tokens
@@ -105,6 +106,7 @@ class Administration:
         self._audit = ChangeAudit(host, node=node)
         self.tokens = TokenAdministration(host, Tokens(registry, valid=valid, most=most), self.threads, self._audit)
         self._state = RegistryState(sequence=0, documents={}, fence=None)
+        self.rehashing = Rehashing(self, host)
         self._in_force = 0  # the newest change that is in force here; behind `_state` while one is being put in force
         self._follower = RegistryFollower(
             registry, catch_up=self._follow, failing=lambda: self.trouble is not None or host.identities.untold
@@ -163,6 +165,7 @@ class Administration:
         self._follower.start(after=self._state.sequence)
 
     async def close(self) -> None:
+        await self.rehashing.close()
         await self._follower.stop()
         await asyncio.to_thread(self.registry.close)
         self.threads.close()
@@ -175,6 +178,11 @@ class Administration:
     def pieces(self) -> list[OverlayDocument]:
         """All documents that belong over the file. Slow if there are many."""
         return self._state.pieces()
+
+    async def pieces_with(self, requested: Sequence[RequestedChange]) -> list[OverlayDocument]:
+        """All documents as they would be with these changes; a Problem if they cannot be made."""
+        drafted = await self._drafted(documents.unless_changed(requested, None), self._state, narrow=False)
+        return self._state.after(_entries(drafted.changes, self._state.sequence + 1)).pieces()
 
     def reloaded(self) -> None:
         """The file was read again, and everything that is stored is in force with it."""
@@ -244,7 +252,10 @@ class Administration:
             rows = self._host.audit.sink.recent()
             effect = await self._host.run_query(partial(_compare, self._host.config, drafted.config, rows))
         rules = self._host.audit.version
-        return {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
+        answer = {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
+        if any(each.kind == "monitor" for each in drafted.changes):
+            answer["automata"] = await self._host.run_query(partial(_automata, drafted.config, drafted.changes))
+        return answer
 
     async def change(
         self, command: SignedCommand, draft: Draft, *, action: str, about: Sequence[Key], narrow: bool = False
@@ -466,7 +477,13 @@ def _entries(changes: Sequence[Change], sequence: int, by: str = "", why: str = 
 
 
 def _compare(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str, Any]:
-    """What would be decided differently. Runs in a thread, which also imports what compares."""
-    from tidegate.explain.comparison import compare
+    """What would be different. Runs in a thread, which also imports what compares."""
+    from tidegate.explain.effects import effects
 
-    return compare(before, after, rows)
+    return effects(before, after, rows)
+
+
+def _automata(config: Config, changes: Sequence[Change]) -> dict[str, str]:
+    from tidegate.explain.effects import automata
+
+    return automata(config, (each.id for each in changes if each.kind == "monitor"))

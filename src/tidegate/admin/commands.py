@@ -10,15 +10,19 @@ from typing import Any, Final, Protocol, TypeVar
 
 from tidegate.admin import control_commands as control
 from tidegate.admin.administration import AdministeredNode, Administration
+from tidegate.admin.certificate_expiry import CertificateExpiry
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
+from tidegate.admin.live.values import Values, ViewingNode
 from tidegate.admin.live.view import LiveView, ViewedNode
 from tidegate.admin.me.own_data import OwnData
 from tidegate.admin.me.people import OwnersNode
+from tidegate.admin.monitor_traces import MonitorTraces
+from tidegate.admin.replays import Replays
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
-from tidegate.explain.question import Question
+from tidegate.explain.question import Question, Questions
 from tidegate.net.control_command import typed
 from tidegate.net.control_socket import Command
 
@@ -27,7 +31,7 @@ _NOWHERE: Final = "nothing can be administered here: set `http` with `node.data`
 T = TypeVar("T")
 
 
-class CommandedNode(AdministeredNode, ViewedNode, OwnersNode, Protocol):
+class CommandedNode(AdministeredNode, ViewedNode, ViewingNode, OwnersNode, Protocol):
     """What is needed of a node."""
 
 
@@ -50,6 +54,7 @@ def admin_commands(
         except ConfigError as error:
             raise Problem(str(error), problem="invalid") from None
 
+    values = Values(node)
     documents = dict(
         (
             typed(control.ListDocuments, lambda each: _there(administration).list_documents(each)),
@@ -77,9 +82,18 @@ def admin_commands(
             typed(control.AddData, ingest.add),
             typed(control.PutData, ingest.put),
             typed(Question, explain),
+            typed(Questions, lambda each: node.run_query(partial(_verdicts, node.config, each))),
         )
     )
-    return {**documents, **LiveView(node).commands(), **OwnData(node).commands()}
+    return {
+        **documents,
+        **LiveView(node).commands(),
+        **OwnData(node, values).commands(),
+        **values.commands(),
+        **MonitorTraces(node).commands(),
+        **Replays(node).commands(),
+        **CertificateExpiry(node).commands(),
+    }
 
 
 def _there(part: T | None) -> T:
@@ -94,3 +108,19 @@ def _explained(config: Config, question: Question) -> dict[str, Any]:
     from tidegate.explain.what_if import WhatIf
 
     return document(WhatIf(config).explain(question), question, config)
+
+
+def _verdicts(config: Config, asked: Questions) -> dict[str, Any]:
+    """The verdict of each; of what cannot be asked, why not."""
+    from tidegate.explain.what_if import WhatIf
+
+    what_if = WhatIf(config)
+    rows: list[dict[str, Any]] = []
+    for question in asked.questions:
+        try:
+            told = what_if.explain(question)
+        except ConfigError as error:
+            rows.append({"verdict": None, "rule": None, "note": str(error)})
+        else:
+            rows.append({"verdict": "allow" if told.allowed else "deny", "rule": told.rule or None, "note": ""})
+    return {"answers": rows}

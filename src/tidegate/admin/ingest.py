@@ -27,6 +27,7 @@ import structlog
 from tidegate.addresses import network
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
+from tidegate.admin.http_subjects import HTTP, http_subject
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import KIND, ROOM, UNREGISTERED, Registered, Sources
@@ -43,9 +44,8 @@ from tidegate.keyservice.row_keys import RowKeys
 from tidegate.policy import Transport
 from tidegate.policy.capability import Capability
 from tidegate.policy.levels import PLAIN as PLAIN_LEVEL
-from tidegate.policy.scopes import Role as Placed
 from tidegate.scope import Realm, Scope
-from tidegate.scope.authenticator import ANONYMOUS, Identity, Refused
+from tidegate.scope.authenticator import Refused
 from tidegate.session import Link, Message, Subject
 from tidegate.session.packet_costs import Payer
 from tidegate.store.journal import Together, Writer
@@ -62,7 +62,6 @@ LOOK: Final = 0.05
 PARTS: Final = 128 << 20  # bytes of requests that are not complete
 ABANDONED: Final = 60.0  # seconds after which they are forgotten
 LINKS: Final = 10_000
-HTTP: Final = "http"
 UNKNOWN: Final = "unknown"
 _PROPERTIES: Final = Properties(content_type=JSON)
 _UPLOAD: Final = re.compile(r"[0-9a-f]{32}")
@@ -307,11 +306,10 @@ class Ingest:
         return found
 
     def _linked(self, sender: Sender) -> tuple[Scope, Link]:
-        config, realm = self._host.config, self._host.realm
-        scope, rules = realm.scope(config.listeners[0].scope), realm.rules
-        facts = rules.levels.facts_of(Transport.over_http(HTTP, sender.address, sender.level))
-        capability = self._capability(sender)
+        realm = self._host.realm
+        rules, capability = realm.rules, self._capability(sender)
         if sender.source is None:
+            scope = realm.scope(self._host.config.listeners[0].scope)
             subject = Subject(
                 kind="service",
                 client=HTTP,
@@ -320,39 +318,15 @@ class Ingest:
                 node=scope.node,
                 domain=rules.domain,
                 level=sender.level,
-                facts=facts,
+                facts=rules.levels.facts_of(Transport.over_http(HTTP, sender.address, sender.level)),
                 address=sender.address,
                 listener=HTTP,
             )
             return scope, Link(subject, True, rules.brokering.types(subject).inward)
         id = sender.source.id
-        known = config.built.directory.known(
-            user=id,
-            client=id,
-            roles=() if capability is None else capability.roles,
-            groups=() if capability is None else capability.groups,
+        scope, subject = http_subject(
+            self._host, id, client=id, address=sender.address, level=sender.level, capability=capability
         )
-        placed = rules.space.role(scope.name, known.roles)
-        if isinstance(placed, Placed):
-            scope = realm.scope(placed.receiving)
-        elif placed:
-            raise _not_here(placed)
-        identity = Identity(
-            principal=f"user:{id}" if known.user is not None else ANONYMOUS,
-            user=known.user,
-            roles=known.roles,
-            groups=known.groups,
-            attributes=known.attributes if capability is None else {**capability.attributes, **known.attributes},
-            level=sender.level,
-            facts=facts,
-            impostor=known.impostor,
-            capability=capability,
-            scopes=known.scopes,
-            id="" if known.user is None else self._host.identities.owner(known.user),
-        )
-        subject = scope.subjects.subject(identity, client=id, address=sender.address, listener=HTTP)
-        if objection := scope.subjects.objection(identity, subject):
-            raise _not_here(objection)
         entrance = scope.entrance
         return entrance, Link(subject, True, rules.brokering.types(subject).inward, scope=entrance.name)
 
@@ -440,10 +414,6 @@ def _decoded(part: str) -> bytes:
         return b64decode(part, validate=True)
     except (NoBase64, ValueError):
         raise Problem("records come as base64", problem="invalid") from None
-
-
-def _not_here(why: str) -> Problem:
-    return Problem(why, problem="denied", details=[{"rule": "connect", "stage": "connect"}])
 
 
 def _unavailable(why: str) -> Problem:

@@ -18,9 +18,11 @@ from typing import Any, Final, Protocol
 from tidegate.admin import control_commands as control
 from tidegate.admin.live import commands as live
 from tidegate.admin.me import commands as me
+from tidegate.admin.monitor_traces import TryMonitor
+from tidegate.admin.replays import BeginReplay, CancelReplay, ShowReplay
 from tidegate.admin.roles import Role
 from tidegate.errors import Problem
-from tidegate.explain.question import Question
+from tidegate.explain.question import Question, Questions
 from tidegate.keyservice import control_commands as keys
 from tidegate.net.control_command import ControlCommand
 
@@ -71,6 +73,10 @@ def _signed(caller: Caller, arguments: Arguments) -> Arguments:
     """In the name of the caller. Who acts for themselves is not told what a change does to others."""
     told = arguments.get("compared", True) and caller.role not in (Role.USER, Role.SOURCE)
     return {**arguments, "by": caller.by, "compared": told}
+
+
+def _named(caller: Caller, arguments: Arguments) -> Arguments:
+    return {**arguments, "by": caller.by}
 
 
 def _own_documents(caller: Caller, arguments: Arguments) -> Arguments:
@@ -182,20 +188,24 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ("metrics", _may(_LOOKING, _as_sent)),
     ("history", _may(_LOOKING, _as_sent)),
     ("flows", _may(_LOOKING, _as_sent)),
+    ("certificate_list", _may(_LOOKING, _as_sent)),
     ("monitor_list", _may(_LOOKING, _as_sent)),
     ("monitor_state", _may(_LOOKING, _as_sent)),
     ("monitor_drawing", _may(_LOOKING, _as_sent)),
+    (TryMonitor, _may(_LOOKING, _as_sent)),
     ("flow_drawing", _may(_LOOKING, _as_sent)),
     ("audit", _may(_LOOKING, _as_sent)),
     ("audit_written", _may(_LOOKING, _as_sent)),
     ("link_list", _may(_LOOKING, _as_sent)),
     (Question, _may(_LOOKING, _as_sent)),
+    (Questions, _may(_LOOKING, _as_sent)),
     (live.ListClients, _may(_LOOKING, _as_sent)),
     (live.ListSessions, _may(_LOOKING, _as_sent)),
     (live.ListSubscriptions, _may(_LOOKING, _as_sent)),
     (live.ListTopics, _may(_LOOKING, _as_sent)),
     (live.ShowClient, _may(_LOOKING, _as_sent)),
     (live.ShowTopic, _may(_LOOKING, _as_sent)),
+    (live.ReadTopic, _may(_LOOKING, _about_themselves)),
     (live.DisconnectClient, _may(_RUNNING, _signed)),
     (live.DropSession, _may(_RUNNING, _signed)),
     (live.ClearTopic, _may(_RUNNING, _signed)),
@@ -208,6 +218,9 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     ),
     (control.RevertChange, {**_may("admin", _reverted), **_may("operator", _narrowed_back)}),
     (control.DraftPipelineRules, _may("admin", _as_sent)),
+    (BeginReplay, _may("admin", _named)),
+    (ShowReplay, _may("admin", _as_sent)),
+    (CancelReplay, _may("admin", _named)),
     (control.RegisterConsumer, {**_may("admin", _registering), **_may("user", _of_application)}),
     (control.RenewCredentials, {**_may("admin", _administering), **_may("user", _of_themselves)}),
     (control.SetPublicKey, {**_may("admin", _administering), **_may("user", _of_themselves)}),
@@ -223,6 +236,8 @@ _TABLE: Final[tuple[tuple[_Named, dict[Role, Rule]], ...]] = (
     (control.PutData, _may("source", _for_themselves)),
     (me.ListReaders, _may("user", _about_themselves)),
     (me.ListDeliveries, _may("user", _about_themselves)),
+    (me.ListOwnRetained, _may("user", _about_themselves)),
+    (me.ShowOwn, _may("user", _about_themselves)),
     (me.GetOwnHistory, _may("user", _about_themselves)),
     (me.ExportOwn, _may("user", _about_themselves)),
     (me.ListNotices, _may("user", _about_themselves)),

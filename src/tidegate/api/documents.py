@@ -257,7 +257,7 @@ def changed(id: str, done: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
     told["warnings"] = done.get("warnings", [])
     if "pipeline" in done:
         told["pipeline"] = done["pipeline"]
-    return {**told, "effect": done.get("effect")} if dry_run else told
+    return {**told, "effect": done.get("effect"), "automata": done.get("automata")} if dry_run else told
 
 
 @contextmanager

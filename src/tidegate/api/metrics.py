@@ -23,6 +23,10 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "publish/messages/dropped": ("messages_dropped", "Messages dropped by full queues and slow consumers."),
     "publish/messages/expired": ("messages_expired", "Messages that expired before they were delivered."),
     "publish/messages/denied": ("messages_denied", "Deliveries and publishes denied by a rule."),
+    "publish/messages/would be denied": (
+        "messages_would_be_denied",
+        "Deliveries and publishes that a rule would deny which is not enforced.",
+    ),
     "messages/sent": ("packets_sent", "Packets sent."),
     "bytes/received": ("bytes_received", "Bytes received from clients."),
     "bytes/sent": ("bytes_sent", "Bytes sent to clients."),
@@ -125,6 +129,14 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
     for stage, rule, count in status.get("denials", ()):
         denials.add_metric([stage, rule], count)
     yield denials
+    would = CounterMetricFamily(
+        "tidegate_would_deny",
+        "What rules would deny that are not enforced, by stage and rule.",
+        labels=["stage", "rule"],
+    )
+    for stage, rule, count in status.get("would_deny", ()):
+        would.add_metric([stage, rule], count)
+    yield would
     yield from _latency(status.get("latency"))
     for name, value in status.get("numbers", {}).items():
         if isinstance(value, bool) or not isinstance(value, int | float):

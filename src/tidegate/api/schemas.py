@@ -76,6 +76,7 @@ class Changed(BaseModel):
         description="The version of the pipeline's rules with this change. `GET /pipeline` says when it is in force.",
     )
     warnings: list[Warned] = Field(default_factory=list, description="Names in the document that nobody has.")
+    automata: dict[str, str] | None = Field(None, description="With `dry_run`: the monitors, drawn as SVG.")
     effect: dict[str, Any] | None = Field(
         None,
         description="With `dry_run`: what would be decided differently, and what this does not cover. "

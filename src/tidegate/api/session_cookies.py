@@ -3,6 +3,7 @@
 - The cookie is for this host and for requests of its own pages alone (`SameSite=Strict`), and no script can read it.
 - Who signs in at an OpenID Connect issuer has another one meanwhile, which says that it was this browser that began. It
   is sent when the issuer sends the browser back (`SameSite=Lax`), and is worth nothing besides.
+- The cookie counts where people sign in and out, and on pages of the console; the API takes none.
 - A request with it must name a host that is known here (`http.hosts`): a page of another name that resolves to this
   address gets nothing. One that changes something must not come from another origin.
 """
@@ -24,6 +25,8 @@ BINDING: Final = "tidegate-sign-in"
 _SESSION: Final = re.compile(r"ts_[A-Za-z0-9_-]{43}")
 _BINDING: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+_SIGNING: Final = frozenset(("/login", "/logout", "/oidc/callback"))
+_PAGES: Final = "/ui/"
 
 
 class SessionCookies:
@@ -40,7 +43,10 @@ class SessionCookies:
         return f"__Host-{name}" if self._secure else name
 
     def of(self, request: Request) -> str | None:
-        """The session in a request; None: there is none."""
+        """The session in a request; None: there is none, or its cookie does not count there."""
+        path: str = request.scope["path"]  # what the route was chosen by
+        if path not in _SIGNING and not path.startswith(_PAGES):
+            return None
         found = request.cookies.get(self.name)
         return found if found is not None and _SESSION.fullmatch(found) else None
 

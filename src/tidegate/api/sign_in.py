@@ -50,19 +50,36 @@ class SignedOut(BaseModel):
     openapi_extra=body_of(Credentials),
 )
 async def login(request: Request) -> Response:
-    """With a password or a token. The session is a cookie, for pages of this host alone; `http.roles` has the roles."""
+    """With a password or a token. The session is a cookie for the console; `http.roles` has the roles."""
     callers: Callers = request.app.state.callers
     callers.sessions.check(request)
     given = await read(request, Credentials)
+    signed, cookie = await begin(request, given)
+    shown = {"user": signed["user"], "role": signed["role"], "expires": iso(signed["expires"])}
+    return answer(shown, headers=cookie)
+
+
+async def begin(request: Request, given: Credentials) -> tuple[dict[str, Any], dict[str, str]]:
+    """A new session instead of the one that the browser has, and the header that keeps it there."""
+    callers: Callers = request.app.state.callers
     before = callers.sessions.of(request)
     command = SignIn(**given.model_dump(), address=address(request) or "unknown", replaces=before)
     signed: dict[str, Any] = await channel(request).ask(command)
     if before is not None:
         callers.forget(before)
     seconds = max(1, int(signed["expires"] - time.time()))
-    cookie = {"Set-Cookie": callers.sessions.header(signed["session"], seconds)}
-    shown = {"user": signed["user"], "role": signed["role"], "expires": iso(signed["expires"])}
-    return answer(shown, headers=cookie)
+    return signed, {"Set-Cookie": callers.sessions.header(signed["session"], seconds)}
+
+
+async def end(request: Request) -> tuple[bool, dict[str, str]]:
+    """Ends the session in the node, if there is one, and in the browser."""
+    callers: Callers = request.app.state.callers
+    session = callers.sessions.of(request)
+    ended = False
+    if session is not None:
+        ended = (await channel(request).ask(SignOut(session=session), alters=True))["ended"]
+        callers.forget(session)
+    return ended, {"Set-Cookie": callers.sessions.header("", 0)}
 
 
 @router.post("/logout", summary="Sign out", responses=returns(SignedOut, 403))
@@ -70,9 +87,5 @@ async def logout(request: Request) -> Response:
     """The session ends in the node: a copy of the cookie is worth nothing then."""
     callers: Callers = request.app.state.callers
     callers.sessions.check(request)
-    session = callers.sessions.of(request)
-    ended = False
-    if session is not None:
-        ended = (await channel(request).ask(SignOut(session=session), alters=True))["ended"]
-        callers.forget(session)
-    return answer({"ended": ended}, headers={"Set-Cookie": callers.sessions.header("", 0)})
+    ended, cookie = await end(request)
+    return answer({"ended": ended}, headers=cookie)

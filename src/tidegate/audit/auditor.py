@@ -66,9 +66,11 @@ class Auditor:
         why: Deny,
         publishers: str | None = None,
         message: Message | None = None,
+        *,
+        shadow: bool = False,
     ) -> None:
-        self.log.denied(action, link, topic, why, publishers, message=message)
-        if self.traffic is not None and action == "write":
+        self.log.denied(action, link, topic, why, publishers, message=message, shadow=shadow)
+        if self.traffic is not None and action == "write" and not shadow:
             self.traffic.refused(link, topic)
 
     def connected(self, session: Session) -> None:
@@ -199,16 +201,18 @@ class Auditor:
             yield piece
 
     async def written(self) -> dict[str, Any]:
-        """The control command `audit_written`: answers when everything that has happened is in the journal."""
+        """The control command `audit_written`: answers when everything that has happened is in the journals."""
         await self.counted()
         journal = self.sink.journal
         if journal is None:
             return {"journal": False}
-        done = asyncio.Event()
-        journal.after(done.set)
+        journals = [journal] if self.traffic is None else [journal, self.traffic.journal]
         try:
             async with asyncio.timeout(PATIENCE):
-                await done.wait()
+                for each in journals:
+                    done = asyncio.Event()
+                    each.after(done.set)
+                    await done.wait()
         except TimeoutError:
             return {"journal": True, "trouble": journal.trouble or f"the disk took more than {PATIENCE:g} s"}
         return {"journal": True, "trouble": None}

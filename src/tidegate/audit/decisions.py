@@ -50,6 +50,7 @@ class DecisionLog:
         self.addresses: Newest[str, Bucket] = Newest(ADDRESSES)
         self.unwritten = 0  # refused connections that exceeded it
         self.by_rule: dict[tuple[str, str], int] = {}  # denials by stage and rule
+        self.shadowed: dict[tuple[str, str], int] = {}  # and what would be denied, where that is not enforced
         self._site = site
         self._node = node
 
@@ -74,21 +75,23 @@ class DecisionLog:
         times: int = 1,
         version: str = "",
         message: Message | None = None,
+        shadow: bool = False,
     ) -> None:
         # hot: a repeated denial is one lookup and one increment
         subject = link.subject
         stage = why.step._value_  # the hash of an Enum is computed in Python, that of its value is not
         version = version or self.version
-        self._count(stage, why.rule, times)
+        self._count(self.shadowed if shadow else self.by_rule, stage, why.rule, times)
         who = (subject.client, subject.user, subject.scope, subject.kind)
         detail = why.error or why.detail
         if publishers is None and action == "write":
             publishers = subject.full_name
-        key = (*who, publishers, action, topic, why.rule, stage, detail, version)
+        key = (*who, publishers, action, topic, why.rule, stage, detail, version, shadow)
         if not self.denials.again(key, times):
             if message is not None and (isinstance(link, NodeLinkEnd) or message.origin.node != self._site.origin.node):
                 detail = f"{detail}; message {message.id}" if detail else f"message {message.id}"  # as at the other end
-            self._first(key, Kind.DENY, link, action, topic, stage, why.rule, detail, times, version, publishers)
+            kind = Kind.SHADOW if shadow else Kind.DENY
+            self._first(key, kind, link, action, topic, stage, why.rule, detail, times, version, publishers)
 
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:
         subject = link.subject
@@ -117,8 +120,7 @@ class DecisionLog:
             weight = len(topic) + len(link.subject.client) + len(link.subject.user or "") + len(publishers or "")
             self.denials.first(key, row, weight=weight)
 
-    def _count(self, stage: str, rule: str, times: int) -> None:
-        by_rule = self.by_rule
+    def _count(self, by_rule: dict[tuple[str, str], int], stage: str, rule: str, times: int) -> None:
         # those of publishers are one: they choose the names, and who reads metrics is not to learn who has some
         key = (stage, OF_PUBLISHERS if rule.startswith("rule:") else rule)
         if key not in by_rule and len(by_rule) >= SERIES:
@@ -126,7 +128,7 @@ class DecisionLog:
         by_rule[key] = by_rule.get(key, 0) + times
 
     def refused(self, address: str, client: str, user: str | None, reason: int, text: str, rule: str = CONNECT) -> None:
-        self._count(CONNECT, rule, 1)
+        self._count(self.by_rule, CONNECT, rule, 1)
         key = (CONNECT, address, client, user, reason, rule, text, self.version)
         if self.denials.again(key):
             return

@@ -41,7 +41,7 @@ class PlanCounts:
 
     def retired(self, plan: Plan) -> None:
         known = self._plans.pop(plan, None)
-        if plan.uncounted and (plan.denied or plan.flat or known is not None):
+        if plan.uncounted and (plan.denies or plan.flat or known is not None):
             if not self._retired:
                 self._jobs.add(self._settle_retired())
             self._retired.append((plan, known))
@@ -79,6 +79,12 @@ class PlanCounts:
             for link, why in part.denied:
                 self._site.counters.denied += times
                 log.denied(action_over(link, "read"), link, part.topic, why, publishers or None, times, version)
+                if tired(COSTLY):
+                    yield
+            for link, why in part.would:
+                self._site.counters.shadowed += times
+                action = action_over(link, "read")
+                log.denied(action, link, part.topic, why, publishers or None, times, version, shadow=True)
                 if tired(COSTLY):
                     yield
             if known is not None and log.records_allowed:

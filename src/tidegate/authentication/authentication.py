@@ -25,6 +25,7 @@ from functools import lru_cache, partial
 import structlog
 
 from tidegate.authentication import bearer_tokens, federated_identity, presented_capabilities
+from tidegate.authentication.certified_name import certified_name
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
@@ -94,11 +95,13 @@ class Authentication:
         self.users = config.directory.users
         self.asking_brokers = asking_brokers(config)
         self.built = config.built
+        self._users_of = users_of_listeners(config)
         self.accepts = accepts
         self._register = register or presented_capabilities.Register()
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
+        self._rehashed: dict[str, tuple[str, str]] = {}  # users with a hash of Mosquitto's, and what replaces it
         self.bearers: bearer_tokens.BearerTokens | None = None  # tokens of issuers; None: none are taken
         self.has_session: Callable[[str, str], bool] = lambda principal, client: False
         """Whether there is a session of this principal with this client identifier, in any scope."""
@@ -154,7 +157,8 @@ class Authentication:
 
             def verified(outcome: Outcome) -> None:
                 now = self.users.get(name)
-                same = now is not None and now.password == stored and self.identities.id(USER, name) == identity
+                kept = now is not None and self._same_password(name, stored, now.password)
+                same = kept and self.identities.id(USER, name) == identity
                 if outcome is Outcome.ACCEPTED and not same:
                     outcome = Outcome.REFUSED  # it was withdrawn while the password was verified
                 transport = self._transport(connection)  # the levels or the list may have changed meanwhile, too
@@ -180,7 +184,7 @@ class Authentication:
         elif transport.vouched is not None:
             principal = federated_identity.principal_of(transport.vouched)
             answer(self._admitted(connection, packet, token, transport, principal, certified=True))
-        elif (certified := _certified_name(connection, transport)) is not None:
+        elif (certified := certified_name(connection, transport)) is not None:
             user_name = certified if certified in users and not self._self_registered(certified) else None
             principal = f"user:{user_name}" if user_name else f"{CERTIFICATE}{certified}"
             if (outdated := self._outdated(connection, certified)) is not None:
@@ -276,6 +280,8 @@ class Authentication:
     def _identity(
         self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
     ) -> Identity | Refused:
+        if user is not None and user not in self._users_of.get(transport.listener, (user,)):
+            return Refused(text="this listener is not for this user")
         if principal.startswith(federated_identity.VOUCHED):
             return federated_identity.identity(principal, transport, capability, self.built.rules.levels)
         if principal.startswith(CERTIFICATE) and transport.degraded:
@@ -354,7 +360,7 @@ class Authentication:
 
     def _certificate_name(self, connection: Connection) -> str | None:
         transport = self._transport(connection)
-        return None if isinstance(transport, Refused) else _certified_name(connection, transport)
+        return None if isinstance(transport, Refused) else certified_name(connection, transport)
 
     def capability_of(self, request: presented_capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
         """What a user shows who asks for a topic key over HTTP; None: nothing, and nothing is needed."""
@@ -536,15 +542,23 @@ class Authentication:
         """Judges by another directory from now on; `generation` is the number of the rules that come with it."""
         for name, user in self.users.items():
             now = newer.users.get(name)
-            if now is None or now.password != user.password:
+            if now is None or not self._same_password(name, user.password, now.password):
                 self._changed[name] = generation
             if now is None and not self_registered(user.attributes):
                 self.names.note(name)
         self.users, self.asking_brokers = newer.users, newer.asking_brokers
         self.built = newer.built
+        self._users_of = newer._users_of
         self.accepts = newer.accepts
         self.revocation = newer.revocation
         self._methods = newer._methods
+
+    def rehashed(self, name: str, stored: str, hashed: str) -> None:
+        """Two stored values are of one password: if one replaces the other, nobody has to log in again."""
+        self._rehashed[name] = (stored, hashed)
+
+    def _same_password(self, name: str, before: str | None, now: str | None) -> bool:
+        return before == now or self._rehashed.get(name) == (before, now)
 
     def _tell(self, user: str, address: str, outcome: Outcome) -> None:
         """Refused logins are logged, a few a second at most: somebody may be guessing."""
@@ -553,6 +567,11 @@ class Authentication:
             self._untold = 0
         else:
             self._untold += 1
+
+
+def users_of_listeners(config: Config) -> dict[str, frozenset[str]]:
+    """The listeners that are for certain users."""
+    return {str(each.url): frozenset(each.users) for each in config.listeners if each.users is not None}
 
 
 def asking_brokers(config: Config) -> frozenset[str]:
@@ -571,18 +590,6 @@ def _encryption(connection: Connection) -> Transport:
 def _only(peer: str) -> Trust:
     """The trust list of a link whose configuration names the certificate of its other end."""
     return Trust(By.CERTIFICATE if is_fingerprint(peer) else By.SUBJECT, (peer,))
-
-
-def _certified_name(connection: Connection, transport: Transport) -> str | None:
-    """The name in the certificate that it showed, unless that does not count because the peer is degraded."""
-    tls = connection.certificate
-    if tls is None or not tls["certificate"] or transport.degraded:
-        return None
-    for relative in tls["certificate"].get("subject", ()):
-        for key, value in relative:
-            if key == "commonName":
-                return str(value)
-    return None
 
 
 def load_method(name: str, place: str) -> Method:

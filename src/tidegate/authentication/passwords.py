@@ -23,6 +23,8 @@ fail is told to try again.
   used, costs as much as a real one. (Hashes made with unequal parameters can still be told apart.)
 - Passwords and user names are not kept. Memory holds BLAKE2b digests with a key of this process; a digest
   covers the stored hash, so a changed password forgets the old one by itself.
+- A hash of Mosquitto's costs an argon2 hash as well, right or wrong; if the password is right, `on_rehash` is told that
+  hash on the loop thread, to store it instead.
 - The limit comes before the memory: otherwise somebody who is turned away could go on guessing against it.
 
 It will not look users up, not lock accounts for longer than a minute, and not decide what a user may do.
@@ -46,7 +48,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tidegate.addresses import network
+from tidegate.authentication import mosquitto_hashes
 from tidegate.authentication.fair_queue import FairQueue
+from tidegate.give_way import give_way
 from tidegate.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ ENTRIES = 65_536  # most entries of each memory; the oldest go first
 
 log = structlog.get_logger(__name__)
 
+NICE = 10  # where the loop and passwords share a core, passwords get a tenth of it while the loop is busy
 _NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$dGlkZWdhdGUgbm9ib2R5cw$Jt2HVbNyDhRqoBYJUoQKKSZhRJ0kmRaxWhu7cFmEE9E"
 
 
@@ -103,7 +108,7 @@ class Passwords:
         read by the workers."""
         self._call = call
         self._clock = clock
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password")
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password", initializer=give_way, initargs=(NICE,))
         self._room = workers + waiting
         self._pending = {True: 0, False: 0}  # by whether they were here before
         self._trying: Counter[bytes] = Counter()  # attempts of devices that wait or are computed, by login
@@ -120,6 +125,8 @@ class Passwords:
         self._address_attempts = address_attempts
         self._reported: set[bytes] = set()
         self._stranger = _NOBODY
+        self.on_rehash: Callable[[str, str, str], None] = lambda user, stored, hashed: None
+        """Called on the loop with a user, the stored hash of Mosquitto's, and the argon2 hash of the same password."""
 
     @property
     def pending(self) -> int:
@@ -265,6 +272,8 @@ class Passwords:
             self._burn(attempt)
             return False
         try:
+            if stored.startswith(mosquitto_hashes.PREFIXES):
+                return self._compute_foreign(attempt, stored)
             if not stored.startswith("$argon2"):
                 raise exceptions.InvalidHashError("neither an argon2 hash nor plain:")
             matches: bool = _hasher().verify(stored, attempt.password)
@@ -276,6 +285,14 @@ class Passwords:
             return False
         self._stranger = stored  # strangers cost what members cost
         return matches
+
+    def _compute_foreign(self, attempt: Attempt, stored: str) -> bool:
+        if not mosquitto_hashes.matches(stored, attempt.password):
+            self._burn(attempt)
+            return False
+        hashed = hash_password(attempt.password)
+        self._call(lambda: self.on_rehash(attempt.user, stored, hashed))
+        return True
 
     def _burn(self, attempt: Attempt) -> None:
         try:

@@ -23,10 +23,9 @@ from tidegate.cli.tables import aligned
 
 if TYPE_CHECKING:
     from tidegate.audit.query import Query, Sum
-    from tidegate.config import Config
     from tidegate.store.journal.rows import AuditRow
 
-_REMEMBERED: Final = 10_000  # rows that a node without a journal has
+REMEMBERED: Final = 10_000  # rows that a node without a journal has
 _NAMED: Final = 3  # users in a line of the summary
 _COLUMNS: Final = {
     "time": 19,
@@ -53,7 +52,7 @@ _CUT: Final = (
     ("detail", 1),
 )
 """What is cut first, and to what."""
-_KIND_STYLES: Final = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
+_KIND_STYLES: Final = {"deny": "red", "shadow": "yellow", "error": "yellow", "allowed": "green", "change": "magenta"}
 _COLUMN_STYLES: Final = {
     **dict.fromkeys(("client", "user", "users", "publisher"), "cyan"),
     **dict.fromkeys(("time", "last seen", "detail"), "dim"),
@@ -70,7 +69,7 @@ def audit(
         str | None,
         typer.Option(
             "--kind",
-            help="Only these, separated by commas: `deny`, `error`, `allowed`, `change`, `connect`, `disconnect`.",
+            help="Only these, with commas: `deny`, `shadow`, `error`, `allowed`, `change`, `connect`, `disconnect`.",
             metavar="KINDS",
         ),
     ] = None,
@@ -120,9 +119,9 @@ def audit(
         return
     wanted = None if summary else limit
     if socket is None and loaded.node.data is not None:
-        rows = _from_journal(loaded, query, wanted)
+        rows = rows_of_journal(loaded.node.data, loaded.control_socket, query, wanted)
     else:
-        rows = _from_node(socket or loaded.control_socket, query, wanted or _REMEMBERED)
+        rows = rows_of_node(socket or loaded.control_socket, query, wanted or REMEMBERED)
     if summary:
         _show_summary(rows, zone, limit, json)
     else:
@@ -132,7 +131,8 @@ def audit(
 # -- where rows come from ------------------------------------------------------------------------------------------
 
 
-def _from_node(control: Path, query: Query, limit: int, follow: bool = False) -> Iterator[AuditRow]:
+def rows_of_node(control: Path, query: Query, limit: int, follow: bool = False) -> Iterator[AuditRow]:
+    """The newest rows that a node remembers."""
     from tidegate.net.control_socket import follow as items
     from tidegate.store.journal.rows import AuditRow
 
@@ -141,18 +141,17 @@ def _from_node(control: Path, query: Query, limit: int, follow: bool = False) ->
             yield AuditRow(*row)
 
 
-def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[AuditRow]:
-    """The newest `limit` rows, or all."""
+def rows_of_journal(data: Path, socket: Path, query: Query, limit: int | None) -> Iterator[AuditRow]:
+    """The newest `limit` rows of the journal in a data folder, or all; the node at `socket` writes the last ones
+    first."""
     from tidegate.audit.query import from_columns
     from tidegate.errors import TidegateError
     from tidegate.net import control_socket as control
     from tidegate.store.journal import AUDIT, Reader
 
-    data = config.node.data
-    assert data is not None
     with Reader(data, AUDIT, select=query.selection()) as reader:
         try:
-            answer = control.ask(config.control_socket, "audit_written") or {}
+            answer = control.ask(socket, "audit_written") or {}
         except TidegateError as away:
             if not reader.folder.exists():
                 terminal.fail(f"{away} Nor has it left an audit in {data}; start it with `tidegate run -c FILE`")
@@ -200,7 +199,7 @@ def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -
 
     header = True
     try:
-        for row in _from_node(control, query, limit, follow=True):
+        for row in rows_of_node(control, query, limit, follow=True):
             if json:
                 terminal.print_json(shown(row))
             else:

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
 def check(
     file: File,
+    over: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--config",
+            help="Configuration whose keys FILE replaces: FILE then needs nothing but those, as `tidegate learn` "
+            "writes it.",
+            metavar="BASE",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
     show_automata: Annotated[
         bool, typer.Option("--show-automata", help="Draw the monitors instead of the summary.")
@@ -38,16 +49,18 @@ def check(
     """
     from tidegate.audit.journals import journal_warning
     from tidegate.config import ConfigErrors, load
+    from tidegate.config.document import read_source
     from tidegate.config.load import exposed_files
     from tidegate.explain.file_tests import run_tests
     from tidegate.node.verification import verify
+    from tidegate.pipeline.replay.candidate import overlay
 
     if json and show_automata:
         terminal.usage("--show-automata draws, and --json writes no pictures; leave one of them out")
     if not show_automata and (form is not None or drawn is not None):
         terminal.usage("--format and --monitor say how --show-automata draws; add that, or leave them out")
     try:
-        config = load(file)
+        config = load(file) if over is None else overlay(read_source(over), read_source(file))
         verify(config)
         _check_rules(config)
         tested = run_tests(config, file=str(file))

@@ -1,4 +1,4 @@
-"""`tidegate import`: access rules of other brokers, written as policies.
+"""`tidegate import`: access rules of other brokers, written as policies, or a whole Mosquitto as a configuration.
 
 The policies go to standard output or to a file, what has no equivalent to standard error. Exit code 1 if nothing
 could be read, or with `--strict` if anything was left out.
@@ -6,6 +6,7 @@ could be read, or with `--strict` if anything was left out.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 16 << 20
 
-app = terminal.command_group("Write the access rules of another broker as policies.")
+app = terminal.command_group("Take another broker over, or its access rules as policies.")
 
 File = Annotated[Path, typer.Argument(help="File to read.", show_default=False, metavar="FILE")]
 Output = Annotated[
@@ -58,6 +59,67 @@ for _name, (_module, _what, _example) in _FORMATS.items():
     _command = _import_command(_module)
     _command.__doc__ = f"Read {_what}.\n\n[dim]tidegate import {_name} {_example}[/dim]\n"
     app.command(_name)(_command)
+
+
+@app.command("mosquitto")
+def mosquitto(
+    conf: Annotated[Path, typer.Option("--conf", help="The `mosquitto.conf`.", show_default=False, metavar="FILE")],
+    output: Output = None,
+    guard: Annotated[
+        bool, typer.Option("--guard", help="Keep Mosquitto, behind a guard; its files are written beside the output.")
+    ] = False,
+    behind_port: Annotated[
+        int, typer.Option("--behind-port", min=1, max=65535, help="Port of the Mosquitto behind the guard.")
+    ] = 1884,
+    name: Annotated[str, typer.Option("--name", help="Name of the node.", metavar="NAME")] = "broker",
+    json: Json = False,
+    strict: Strict = False,
+) -> None:
+    """Take a whole Mosquitto over: listeners, access, passwords, bridges, limits.
+
+    [dim]tidegate import mosquitto --conf /etc/mosquitto/mosquitto.conf -o tidegate.yaml[/dim]
+    """
+    from tidegate.importing import mosquitto_takeover
+    from tidegate.importing.imported_policies import aligned, to_yaml
+    from tidegate.importing.mosquitto_behind import Wanted
+
+    wanted = None
+    if guard:
+        if output is None:
+            raise typer.BadParameter("needs `--output FILE`, because Mosquitto's own files are written beside it")
+        folder = str(output.resolve().parent)
+        password, salt = secrets.token_urlsafe(24), secrets.token_bytes(12)
+        wanted = Wanted(port=behind_port, folder=folder, stem="mosquitto-behind", password=password, salt=salt)
+    taken = mosquitto_takeover.read(_content(conf), str(conf), _Files(), name=name, behind=wanted)
+    text = to_yaml(taken.imported, str(conf))
+    if output is not None:
+        _write(output, text, private=True)
+        for file, content in ({} if taken.behind is None else taken.behind.files).items():
+            _write(output.parent / file, content)
+    if json:
+        terminal.print_json(taken.imported.data())
+    elif output is None:
+        sys.stdout.write(text)
+    _list(aligned(taken.imported.left))
+    if strict and taken.imported.left:
+        raise typer.Exit(terminal.NO)
+
+
+class _Files:
+    """The files that a `mosquitto.conf` names, from the folder in which the command runs, as Mosquitto has it."""
+
+    def text(self, path: str) -> str:
+        return _content(Path(path))
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return [str(path) for path in Path(folder).iterdir()]
+        except OSError as broken:
+            text = f"cannot be read ({broken.strerror}); check its name and permissions"
+            raise ConfigError(text, file=folder) from None
+
+    def absolute(self, path: str) -> str:
+        return str(Path(path).absolute())
 
 
 def _take_over(
@@ -97,9 +159,12 @@ def _content(file: Path) -> str:
         raise ConfigError("not UTF-8 text; save the file as UTF-8", file=str(file), line=line) from None
 
 
-def _write(output: Path, text: str) -> None:
+def _write(output: Path, text: str, *, private: bool = False) -> None:
+    """Writes a new file; a private one is for its owner alone."""
     try:
         with output.open("x", encoding="utf-8") as stream:
+            if private:
+                output.chmod(0o600)
             stream.write(text)
     except OSError as broken:
         text = f"cannot be written ({broken.strerror}); choose another name"

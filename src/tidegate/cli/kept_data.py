@@ -14,8 +14,8 @@ def kept() -> None:
     """Erase or read what is kept of somebody. What to do comes from the node, over standard input."""
     import orjson
 
-    from tidegate.admin.give_way import give_way
     from tidegate.errors import TidegateError
+    from tidegate.give_way import give_way
 
     try:
         job = orjson.loads(b"" if sys.stdin.isatty() else sys.stdin.buffer.read())

@@ -16,9 +16,9 @@ from tidegate.cli.options import File, Json
 from tidegate.cli.tables import rows_table
 
 if TYPE_CHECKING:
-    from tidegate.cli.trace import Row
     from tidegate.config import Config
     from tidegate.monitor import Attachment, Event
+    from tidegate.simulate.monitor_trace import Row
 
 _ROOM: Final = 60
 
@@ -52,8 +52,8 @@ def try_command(
     """
     import time
 
-    from tidegate.cli.trace import play, read
     from tidegate.config import load
+    from tidegate.simulate.monitor_trace import play, read
 
     config = load(file)
     attachment = chosen(config, id)

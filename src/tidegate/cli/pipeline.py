@@ -256,6 +256,7 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
         signal.signal(number, lambda *_: stopping.set())
     with _spark(config, master) as spark:
         from tidegate.pipeline.job import Job
+        from tidegate.pipeline.replay.asked import answering
 
         job = Job(spark, config, _batch_reporter(json), stopping=stopping)
         if stopping.is_set():
@@ -263,7 +264,11 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
         if not json:
             where = "everything that is there now" if once else "until it is stopped (Ctrl-C)"
             terminal.note(f"The pipeline runs: {where}. Lake: {job.folders.lake}")
-        (job.once if once else job.run)()
+        if once:
+            job.once()
+            return
+        with answering(spark, file, config.control_socket):
+            job.run()
 
 
 def _batch_reporter(json: bool) -> Callable[[Done], None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from tidegate import policy
-from tidegate.config import identity_providers, protected_topics
+from tidegate.config import identity_providers, protected_topics, shadow
 from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
@@ -189,7 +189,10 @@ class _Builder:
             ingest=() if config.pipeline is None else tuple(map(self.parser.filter, config.pipeline.ingest)),
             functions=MappingProxyType(self.parser.functions),
             monitors=Monitors((*monitors, *generated_monitors(config, self.parser))),
+            unenforced=frozenset(shadow.unenforced(config)),
         )
+        if watched := shadow.watched(config):
+            rules = replace(rules, lenient=_without(rules, watched))
         return Built(
             rules=rules,
             directory=directory,
@@ -294,6 +297,25 @@ class _Builder:
         return policy.Trust(section.by, accepted, section.otherwise, vouch=vouch)
 
 
+def _without(rules: RuleSet, ids: Collection[str]) -> RuleSet:
+    """The same rules without some."""
+
+    def left(entries: Iterable[Any]) -> list[Any]:
+        return [each for each in entries if each.id not in ids]
+
+    policies, views = rules.policies, rules.views
+    whose: dict[str, Any] = {"domain": rules.domain, "domains": rules.domains}
+    if policies is not None:
+        policies = policy.Policies(left(policies.policies), policies.combining, **whose)
+    return replace(
+        rules,
+        policies=policies,
+        preferences=policy.Preferences(left(rules.preferences.preferences), **whose),
+        views=policy.Views(left(views.rows), otherwise=views.otherwise, **whose),
+        monitors=Monitors(each for each in rules.monitors if each.id not in ids),
+    )
+
+
 def _entry(
     section: directory.User | directory.Client, user: str | None = None, scopes: tuple[str, ...] = ()
 ) -> policy.Entry:
@@ -345,7 +367,7 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
     for name in _LONG:
         entries = getattr(config, name)
         for entry in entries if isinstance(entries, tuple) else ():
-            add(name, entry.model_dump(mode="json", by_alias=True))
+            add(name, shadow.digested(entry.model_dump(mode="json", by_alias=True)))
     for name, user in sorted(config.directory.users.items()):
         add("users", name, user.model_dump(mode="json", exclude={"password", "public_key"}))
     for name, client in sorted(config.directory.clients.items()):
@@ -354,6 +376,9 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
     content: dict[str, Any] = config.model_dump(
         mode="json", by_alias=True, include=included, exclude={"directory": {"users", "clients"}}
     )
+    content["scopes"] = {name: shadow.digested(scope) for name, scope in content["scopes"].items()}
+    if not config.enforce:
+        content["enforce"] = False
     content |= {
         "domain": config.node.domain,
         "timezone": config.node.timezone,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
+MOSQUITTO: Final = re.compile(
+    r"\$(?:6|7\$[1-9]\d{0,5})\$(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2,4}={0,2}\$[A-Za-z0-9+/]{86}=="
+)
+"""A hash of Mosquitto's password file: `$6$SALT$HASH`, or `$7$ITERATIONS$SALT$HASH`, in base64."""
 PLAIN: Final = "plain:"
 SELF_REGISTERED: Final = "self_registered"
 """The attribute of users who registered without an administrator, until one registers them or removes it."""
@@ -33,7 +37,7 @@ def _password(written: str) -> str:
         if written == PLAIN:
             raise refusal("is empty after `plain:`; write the password, or leave the key out for no password")
         return written
-    if not ARGON2.fullmatch(written):
+    if not (ARGON2.fullmatch(written) or MOSQUITTO.fullmatch(written)):
         raise refusal("is neither an argon2id hash nor `plain:…`; make a hash with `tidegate passwd`")
     return written
 
@@ -72,8 +76,9 @@ class User(Section):
     """Who it is, whatever the name: an id of your own that nobody had before. Write it to keep sessions, tokens and
     preferences when you rename the user. Default: one is made when the name first stands in the file."""
     password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
-    """An argon2id hash as `tidegate passwd` prints it, or `plain:…`, which is warned about. Without one the
-    user can only connect with a certificate."""
+    """An argon2id hash as `tidegate passwd` prints it; or one of Mosquitto's password file, `$7$…` or `$6$…`, which
+    becomes argon2id at the first login of a user who was made over HTTP; or `plain:…`, which is warned about. Without
+    one the user can only connect with a certificate."""
     roles: tuple[Identity, ...] = ()
     """Roles, the main one first: `s.role` is the first, `s.roles` are all."""
     groups: tuple[Identity, ...] = ()

@@ -113,9 +113,11 @@ class Limits(Section):
     """Subscriptions of one session."""
     shares: Count = Field(default=100, ge=0)
     """Shared subscriptions among them."""
+    patterns: Count = Field(default=100, ge=1)
+    """Patterns of wildcards among them: where `+` and `#` stand. Filters that differ in names alone are one."""
     held: Count = Field(default=100, ge=0)
     """Subscriptions that one client may have held, with `subscribe: hold`; more are refused."""
-    topic_levels: Count = Field(default=128, ge=1, le=65536)
+    topic_levels: Count = Field(default=65_536, ge=1, le=65_536)
     """Levels a topic or filter may have; more are refused as invalid."""
     topic_length: Count = Field(default=65_535, ge=1, le=65_535)
     """Bytes a topic or filter may have; longer ones are refused as invalid."""

@@ -61,6 +61,14 @@ class Authenticate(StrEnum):
     HERE = "here"
 
 
+class BackendKind(StrEnum):
+    """What broker is guarded, where that cannot say what it can do."""
+
+    MQTT = "mqtt"
+    NATS = "nats"
+    RABBITMQ = "rabbitmq"
+
+
 class EnvelopeForm(StrEnum):
     """Where the envelope of a message in a guarded broker is."""
 
@@ -262,12 +270,16 @@ class Scope(CheckedSection):
     """One event space. With `backend` its sessions, subscriptions and retained messages are those of another broker,
     which this node guards."""
 
+    enforce: Switch = True
+    """`false`: shadow mode. Everything passes; what the rules would deny is audited as `shadow`."""
     parents: tuple[Name, ...] = ()
-    """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
-    from one scope to another."""
+    """The scopes above it, linked in both directions; several, with at most one way up from one scope to another."""
     backend: BackendAddress | None = None
     """The broker that this scope guards. Clients connect to this node instead, and nothing else may reach it.
     `unix://` and a path: its socket on this machine."""
+    kind: BackendKind = BackendKind.MQTT
+    """What broker that is: `mqtt`: one that does all of MQTT, or says in CONNACK what not. `nats`, `rabbitmq`: what
+    these do not do the guard refuses."""
     authenticate: Authenticate = Authenticate.BACKEND
     """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
     other scopes."""
@@ -291,7 +303,6 @@ class Scope(CheckedSection):
     secret: str | None = Field(default=None, repr=False)
     """What messages are authenticated with on their way through the broker. All guards of one broker have the same.
     Default: one that is made once and kept in the data folder."""
-
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges of other guarded brokers that are clients here, by the name of the environment behind each: `link:A->B`
     and `link:B->A` are between that and this scope."""
@@ -308,6 +319,7 @@ class Scope(CheckedSection):
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.backend is None:
             for key in (
+                "kind",
                 "authenticate",
                 "envelope",
                 "level",

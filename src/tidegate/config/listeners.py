@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from tidegate.config.address import Address, ListenAddress
-from tidegate.config.directory import PLAIN, has_other_authentication
+from tidegate.config.directory import MOSQUITTO, PLAIN, has_other_authentication
 from tidegate.config.policies import EnvironmentAttributes
 from tidegate.config.problems import Finding, refusal, unknown
-from tidegate.config.section import FilePath, Section
+from tidegate.config.section import FilePath, Identity, Section
 from tidegate.config.units import Count, Duration, Rate, Size, Switch
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ class ClientCert(StrEnum):
     NONE = "none"
     OPTIONAL = "optional"
     REQUIRED = "required"
+
+
+class CertificateUser(StrEnum):
+    """Which name a certificate speaks for."""
+
+    COMMON_NAME = "common_name"
+    SUBJECT = "subject"
+    NONE = "none"
 
 
 class TlsVersion(StrEnum):
@@ -74,6 +82,12 @@ class Listener(Section):
     certificate of an authority without a list, or whose list has expired, is refused. Default: none are looked up."""
     client_cert: ClientCert = ClientCert.NONE
     """Whether clients are asked for a certificate; `optional` and `required` need `client_ca`."""
+    users: tuple[Identity, ...] | None = None
+    """The users who may connect here. Default: all. Clients without a user are not meant: see `anonymous`."""
+    certificate_user: CertificateUser = CertificateUser.COMMON_NAME
+    """Who connects with a certificate and without a user name: `common_name`: whoever that is in the certificate.
+    `subject`: the whole subject as RFC 4514 writes it, `CN=mary,O=Gym`. `none`: nobody; the certificate only opens the
+    listener."""
     tls_min: Annotated[TlsVersion, BeforeValidator(_not_a_number)] = TlsVersion.V12
     """The oldest TLS version accepted."""
     proxy: Switch = False
@@ -118,6 +132,9 @@ def problems(config: Config) -> Iterator[Finding]:
         here = ("listeners", index)
         for key, text in _listener(listener):
             yield (*here, key), text
+        for number, name in enumerate(listener.users or ()):
+            if name not in config.directory.users and not has_other_authentication(config):
+                yield (*here, "users", number), unknown("user", name, config.directory.users, "directory.users")
         if not listener.scope:
             yield (*here, "scope"), "is missing and there are several scopes; say which one clients enter here"
         elif listener.scope not in config.scopes:
@@ -135,6 +152,8 @@ def _listener(listener: Listener) -> Iterator[tuple[str, str]]:
             yield "client_ca", f"is missing, which `client_cert: {listener.client_cert}` needs; name a file"
         if listener.client_ca is not None and not asks:
             yield "client_ca", "has no effect while no certificate is asked for; add `client_cert: required`"
+        if "certificate_user" in listener.model_fields_set and not asks:
+            yield "certificate_user", "has no effect while no certificate is asked for; add `client_cert: required`"
         if listener.crl is not None and not asks:
             yield "crl", "has no effect while no certificate is asked for; add `client_cert: required`"
     if listener.origins is not None and not listener.url.websocket:
@@ -147,13 +166,19 @@ def certificate_problems(section: Listener | Http, url: Address) -> Iterator[tup
     """A missing certificate of a TLS address, and settings that only TLS uses at another address."""
     if url.tls and section.cert is None:
         yield "cert", f"is missing, which {url.scheme}:// needs; make one with `tidegate cert issue`"
-    for key in ("cert", "key", "client_ca", "crl", "client_cert", "tls_min"):
+    for key in ("cert", "key", "client_ca", "crl", "client_cert", "certificate_user", "tls_min"):
         if not url.tls and key in section.model_fields_set:
             yield key, f"has no effect on {url.scheme}://; write {url.scheme}s://, or remove it"
 
 
 def warnings(config: Config) -> Iterator[Finding]:
     """Users who cannot connect, and listeners that let in nobody, or more than is probably meant."""
+    hashes = [name for name, user in config.directory.users.items() if MOSQUITTO.fullmatch(user.password or "")]
+    if hashes:
+        more = "" if len(hashes) == 1 else f", as {len(hashes) - 1} more"
+        how = "replace it with what `tidegate passwd` prints, or give the users to the node with `tidegate apply`"
+        text = f"is a hash of Mosquitto's{more}, which is guessed faster than argon2id; {how}"
+        yield ("directory", "users", hashes[0], "password"), text
     users, others = config.directory.users, has_other_authentication(config)
     with_certificates = any(listener.client_cert is not ClientCert.NONE for listener in config.listeners)
     for name, user in users.items():

@@ -43,6 +43,7 @@ from tidegate.config import (
     pipeline,
     rbac,
     references,
+    shadow,
     sources,
 )
 from tidegate.config.address import parse_address
@@ -247,6 +248,8 @@ class Config(CheckedSection):
     """The node itself."""
     scopes: Mapping[Name, Scope] = Field(default_factory=lambda: {"main": Scope()}, min_length=1)
     """Event spaces by name. Default: one, `main`; with `preset: rbac`, the bus."""
+    enforce: Switch = True
+    """`false`: shadow mode for all scopes. Everything passes; what the rules would deny is audited as `shadow`."""
     listeners: tuple[Listener, ...] = Field(min_length=1)
     """Where clients connect."""
     links: tuple[Link, ...] = ()
@@ -384,6 +387,7 @@ class Config(CheckedSection):
         yield from (*administration.problems(self), *sources.problems(self), *layout)
         yield from identity_providers.problems(self)
         yield from pipeline.problems(self)
+        yield from shadow.problems(self)
         if not layout:  # what refers to scopes and links would only be wrong in the same way
             yield from (*brokering.problems(self), *references.problems(self), *monitors.problems(self))
 
@@ -430,6 +434,7 @@ class Config(CheckedSection):
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
         findings = (
+            *shadow.warnings(self),
             *listeners.warnings(self),
             *administration.warnings(self),
             *sources.warnings(self),

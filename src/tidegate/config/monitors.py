@@ -315,6 +315,8 @@ class Monitor(CheckedSection):
     """Whether it acts only where no other monitor does."""
     suppressed: Suppressed = Suppressed.ACCEPT
     """What an MQTT 5 publisher is told of a suppressed event: `accept` (0x10) or `refuse` (0x87)."""
+    enforce: Switch = True
+    """`false`: it is only watched, as for policies: it moves, and what it would suppress or change passes."""
 
     only: Matching | None = None
     """What is guarded: it passes only after the steps of `after`, and if `payload` is true."""

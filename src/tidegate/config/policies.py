@@ -171,6 +171,8 @@ class Policy(Section):
     """Whether it allows or denies."""
     when: Condition | None = None
     """A condition (CEL) on `s`, `o`, `e` and, for readers, `p`. Default: always."""
+    enforce: Switch = True
+    """`false`: it is only watched. Messages are decided without it, and what it would deny is audited as `shadow`."""
 
 
 class Preference(CheckedSection):
@@ -198,6 +200,8 @@ class Preference(CheckedSection):
     """What of the content such a receiver sees: `all`, or a list of JSON pointers."""
     expires: Moment | None = None
     """Until when it counts; without a zone it is UTC. Default: for ever."""
+    enforce: Switch = True
+    """`false`: it is only watched, as for policies."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.effect is policy.Effect.DENY and self.keep != "all":
@@ -324,6 +328,8 @@ class View(Section):
     """For whom, as in policies."""
     keep: Keep
     """`all`, or a list of JSON pointers such as `/illness`."""
+    enforce: Switch = True
+    """`false`: it is only watched, as for policies."""
 
 
 class Class(Section):

@@ -9,10 +9,40 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from tidegate.api.app import Pages
-from tidegate.console import assets, clients, denials, events, flows, monitors, my_data, now, quality, rules, sign_in
+from tidegate.console import (
+    assets,
+    clients,
+    denials,
+    editor,
+    events,
+    flows,
+    monitors,
+    my_data,
+    now,
+    quality,
+    replays,
+    rules,
+    sign_in,
+    topics,
+)
 from tidegate.console.access import ALLOWED
 
-_SCREENS = (assets, sign_in, events, now, denials, clients, flows, rules, my_data, quality, monitors)
+_SCREENS = (
+    assets,
+    sign_in,
+    events,
+    now,
+    denials,
+    clients,
+    topics,
+    flows,
+    rules,
+    replays,
+    editor,
+    my_data,
+    quality,
+    monitors,
+)
 
 
 def pages() -> Pages:

@@ -14,7 +14,7 @@ from tidegate.api.problems import Kind, Problem
 from tidegate.console.page import Page
 
 _MEDIA: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_NAMES: Final = ("console.css", "console.js", "events.js", "htmx.min.js", "tide.svg")
+_NAMES: Final = ("console.css", "console.js", "editor.js", "events.js", "graph.js", "htmx.min.js", "tide.svg")
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,17 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tidegate import topics as names
-from tidegate.admin.me.commands import EraseOwn, ExportOwn, GetOwnHistory, ListDeliveries, ListOwnErasures, ListReaders
+from tidegate.admin.me.commands import (
+    EraseOwn,
+    ExportOwn,
+    GetOwnHistory,
+    ListDeliveries,
+    ListNotices,
+    ListOwnErasures,
+    ListOwnRetained,
+    ListReaders,
+    ShowOwn,
+)
 from tidegate.api.documents import change, page
 from tidegate.api.me import KIND, MOST, make_owned
 from tidegate.api.own_data import LOOKING
@@ -29,11 +38,13 @@ from tidegate.api.requests import Id, address, caller, channel, user
 from tidegate.api.schemas import LONG
 from tidegate.console import drafts, rules
 from tidegate.console.page import Page, form, render, to
+from tidegate.console.payloads import readable
 
 TOPICS: Final = 24  # topics of one person that are looked at for a page
 NAMED: Final = 200  # readers on a page
 NOTICES: Final = 5
-SHOWN: Final = 300  # bytes of a payload
+SHOWN: Final = 50  # readers for whom it is decided what they would be sent
+LONGEST: Final = 8000  # characters of an address
 EVERYTHING: Final = "#"
 UNTIL: Final = {"": None, "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 _USER: Final = re.compile(r"has\(s\.user\) && s\.user == ('(?:[^'\\]|\\.)*')")
@@ -71,8 +82,8 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
     delivered = await channel(request).ask(
         ListDeliveries(user=own["user"], identity=own["identity"], limit=NAMED), patience=LOOKING
     )
-    exported = await channel(request).ask(ExportOwn(**own), patience=LOOKING)
-    mine = _topics(exported, delivered["items"], topic)
+    retained = await channel(request).ask(ListOwnRetained(limit=TOPICS, **own), patience=LOOKING)
+    mine = _topics(retained["items"], delivered["items"], topic)
     answers = await asyncio.gather(
         *(channel(request).ask(ListReaders(topic=each, **own), patience=LOOKING) for each in mine)
     )
@@ -87,6 +98,8 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
             found.setdefault(whom, Reader(*whom)).stopped.append(preference)
         else:
             written.append({**preference, "text": drafts.written(preference["value"])})
+    people = sorted(name for kind, name in found if kind == "user")[:SHOWN]
+    notices = await channel(request).ask(ListNotices(limit=NOTICES, **own))
     history = await channel(request).ask(GetOwnHistory(limit=20, **own))
     erasures = await channel(request).ask(ListOwnErasures(limit=5, **own))
     return render(
@@ -99,32 +112,62 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
         preferences=written,
         deliveries=delivered,
         history=history["items"],
-        newest=newest(exported["retained"]["items"], mine),
-        notices=exported["notices"][:NOTICES],
+        newest=await _newest(request, mine, people),
+        again={"topics": orjson.dumps(mine).decode(), "people": orjson.dumps(people).decode()},
+        notices=notices["items"],
         erasures=erasures["items"] if isinstance(erasures, dict) else erasures,
         asked=topic,
     )
 
 
-def _topics(exported: Mapping[str, Any], delivered: Iterable[Mapping[str, Any]], asked: str) -> list[str]:
+def _topics(retained: Iterable[Mapping[str, Any]], delivered: Iterable[Mapping[str, Any]], asked: str) -> list[str]:
     """Topics of this person: what was delivered or is retained of theirs, and the one that they ask about."""
     if asked:
         if not names.valid_topic(asked) or asked.startswith("$"):
             raise Problem(Kind.INVALID, f"{asked[:100]!r} is no topic", "write one without wildcards")
         return [asked]
     found = dict.fromkeys(each["topic"] for each in delivered)
-    found |= dict.fromkeys(each["topic"] for each in exported["retained"]["items"])
+    found |= dict.fromkeys(each["topic"] for each in retained)
     return sorted(each for each in found if each and not each.startswith("$"))[:TOPICS]
 
 
-def newest(retained: Iterable[Mapping[str, Any]], mine: Iterable[str]) -> list[dict[str, Any]]:
-    """What the node still holds of these topics, as text."""
-    wanted = set(mine)
-    return [
-        {**each, "text": b64decode(each["payload"])[:SHOWN].decode(errors="replace")}
-        for each in retained
-        if each["topic"] in wanted
-    ]
+@router.get("/ui/my-data/newest")
+async def again(
+    request: Request,
+    topics: Annotated[str, Query(max_length=LONGEST)] = "[]",
+    people: Annotated[str, Query(max_length=LONGEST)] = "[]",
+) -> Response:
+    """What the page fetches every few seconds: the newest messages alone."""
+    try:
+        wanted = [[str(each) for each in orjson.loads(given)] for given in (topics, people)]
+    except (orjson.JSONDecodeError, TypeError):
+        raise Problem(Kind.INVALID, "the address names no topics", "open the page again") from None
+    rows = await _newest(request, wanted[0][:TOPICS], wanted[1][:SHOWN])
+    return render(request, "newest.html", newest=rows, again={"topics": topics, "people": people})
+
+
+async def _newest(request: Request, topics: list[str], people: list[str]) -> list[dict[str, Any]]:
+    """The newest message that the node holds under each topic, and what each of these people would be sent of it."""
+    own = {"user": user(request), "identity": caller(request).identity or ""}
+    command = ShowOwn(topics=tuple(filter(None, topics)), readers=tuple(filter(None, people)), **own)
+    try:
+        items = (await channel(request).ask(command))["items"]
+    except Problem as problem:
+        if problem.kind is not Kind.FORBIDDEN or not people:
+            raise
+        return await _newest(request, topics, [])  # names are not told here
+    rows = []
+    for each in items:
+        whole = readable(each["payload"], each["bytes"])
+        sent = {
+            name: None if one is None else readable(one["payload"], one["bytes"]) for name, one in each["sent"].items()
+        }
+        alike: dict[str | None, list[str]] = {}
+        for name, text in sent.items():
+            alike.setdefault(text, []).append(name)
+        parts = [(text, names) for text, names in alike.items() if text is not None and text != whole]
+        rows.append({**each, "text": whole, "whole": alike.get(whole, []), "parts": parts, "none": alike.get(None, [])})
+    return rows
 
 
 def readers(answers: Iterable[tuple[str, Iterable[Mapping[str, Any]]]], owner: str) -> dict[tuple[str, str], Reader]:

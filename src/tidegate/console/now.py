@@ -64,15 +64,24 @@ def _quantiles(latency: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 async def _expiring(request: Request) -> list[dict[str, Any]]:
-    """Tokens that will not count for much longer; only administrators see tokens."""
-    if caller(request).role is not Role.ADMIN:
-        return []
-    tokens = await channel(request).ask(ListTokens())
-    listed = tokens["tokens"] if isinstance(tokens, dict) else tokens
-    until = time.time() + SOON
-    found = [
-        {"what": f"token {each['id']}", "whose": each.get("user") or each["role"], "at": each["expires"]}
-        for each in listed
-        if each.get("expires") is not None and time.time() < each["expires"] < until and not each.get("revoked_at")
-    ]
+    """Certificates and tokens that will not count for much longer, or do not any more."""
+    now = time.time()
+    found = []
+    for each in (await channel(request).ask("certificate_list"))["certificates"]:
+        if each["trouble"] is not None:
+            found.append({"what": each["file"], "whose": each["trouble"], "at": now, "late": True})
+        elif each["until"] < now + SOON:
+            used = f"{each['subject']}, {', '.join(each['used'][:3])}"
+            found.append({"what": "certificate", "whose": used, "at": each["until"], "late": each["until"] <= now})
+    if caller(request).role is Role.ADMIN:  # only administrators see tokens
+        found += [
+            {
+                "what": f"token {each['id']}",
+                "whose": each.get("user") or each["role"],
+                "at": each["expires"],
+                "late": False,
+            }
+            for each in (await channel(request).ask(ListTokens()))["tokens"]
+            if each.get("expires") is not None and now < each["expires"] < now + SOON and not each.get("revoked_at")
+        ]
     return sorted(found, key=lambda each: float(each["at"]))

@@ -21,7 +21,9 @@ from tidegate.api.requests import Id, Signed, caller
 from tidegate.config.document import source_of
 from tidegate.config.problems import ConfigErrors
 from tidegate.console import drafts
+from tidegate.console.completion import words
 from tidegate.console.page import Page, form, render, segment, to
+from tidegate.console.pictures import inline
 
 LONGEST: Final = 64 << 10
 LISTED: Final = 200
@@ -98,7 +100,7 @@ def _may(request: Request, kind: str) -> bool:
 
 @router.get("/ui/new/{kind}")
 async def blank(request: Request, kind: KindName) -> Response:
-    return _editor(request, kind, "", _EXAMPLES.get(collection(kind).kind, ""), None)
+    return await _editor(request, kind, "", _EXAMPLES.get(collection(kind).kind, ""), None)
 
 
 @router.get("/ui/rules/{kind}/{id}")
@@ -106,7 +108,7 @@ async def shown(request: Request, kind: KindName, id: Id) -> Response:
     collection(kind)
     found = await document(request, kind, id)
     history = await versions(request, kind, id) if found["version"] is not None else []
-    return _editor(request, kind, id, drafts.written(found["value"]), found, history=history)
+    return await _editor(request, kind, id, drafts.written(found["value"]), found, history=history)
 
 
 @router.post("/ui/rules/{kind}")
@@ -138,10 +140,10 @@ async def _change(request: Request, kind: str, id: str, given: dict[str, str], v
     except Problem as problem:
         if problem.kind.status not in (403, 409, 412, 422, 428):
             raise
-        return _editor(request, kind, id, written, None, problem=problem, version=version, why=why)
+        return await _editor(request, kind, id, written, None, problem=problem, version=version, why=why)
     if not dry:
         return to(f"/ui/rules/{kind}" if do == "delete" else f"/ui/rules/{kind}/{segment(id)}", done=None)
-    return _editor(request, kind, id, written, None, tried=done, version=version, why=why)
+    return await _editor(request, kind, id, written, None, tried=done, version=version, why=why)
 
 
 @router.post("/ui/rules/{kind}/{id}/revert")
@@ -159,7 +161,7 @@ async def revert(request: Request, kind: KindName, id: Id) -> Response:
     return to(f"/ui/rules/{kind}/{segment(id)}")
 
 
-def _editor(
+async def _editor(
     request: Request,
     kind: str,
     id: str,
@@ -172,6 +174,9 @@ def _editor(
     version: int | None = None,
     why: str = "",
 ) -> Response:
+    may = _may(request, kind) and (found is None or found["version"] is not None)
+    flows = None if tried is None or not tried.get("effect") else tried["effect"].get("flows")
+    drawn = (tried or {}).get("automata") or {}
     entries = [
         {**each, "text": "deleted" if each["value"] is None else drafts.written(each["value"])}
         for each in history or ()
@@ -189,6 +194,11 @@ def _editor(
         problem=problem,
         tried=tried,
         why=why,
-        may=_may(request, kind) and (found is None or found["version"] is not None),
+        may=may,
+        words=await words(request, kind) if may else None,
+        drawn=inline(drawn[id], f"The automaton of {id}") if id in drawn else None,
+        flows=None
+        if flows is None
+        else {name: inline(flows[name], f"Flows {name} the change", prefix=name) for name in ("before", "after")},
         narrows=only_narrows(caller(request).role, kind),
     )

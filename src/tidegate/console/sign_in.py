@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import ValidationError
 from starlette.responses import Response
 
-from tidegate.admin.control_commands import SignIn, SignOut
 from tidegate.admin.roles import Role
 from tidegate.api.callers import Callers
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import address, channel
+from tidegate.api.sign_in import Credentials, begin, end
 from tidegate.console.page import Page, form, render, to
-
-_LONGEST = 1024
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 
@@ -41,32 +38,25 @@ async def sign_in(request: Request) -> Response:
     callers.sessions.check(request)
     given = await form(request)
     onward, user = _inside(given.get("next", "")), given.get("user", "").strip()
-    command = _command(request, callers, user, given)
-    if command is None:
+    credentials = _credentials(user, given)
+    if credentials is None:
         return _again(request, onward, user, "Give your name and password, or a token.")
     try:
-        signed: dict[str, Any] = await channel(request).ask(command)
+        signed, cookie = await begin(request, credentials)
     except Problem as problem:
         if problem.kind.status not in (401, 403, 422, 429):
             raise
         return _again(request, onward, user, problem.detail, problem.kind.status)
-    if command.replaces is not None:
-        callers.forget(command.replaces)
-    seconds = max(1, int(signed["expires"] - time.time()))
     answer = to(onward or first_page(Role(signed["role"])))
-    answer.headers["Set-Cookie"] = callers.sessions.header(signed["session"], seconds)
+    answer.headers.update(cookie)
     return answer
 
 
 @router.post("/ui/logout")
 async def sign_out(request: Request) -> Response:
-    callers: Callers = request.app.state.callers
-    session = callers.sessions.of(request)
-    if session is not None:
-        await channel(request).ask(SignOut(session=session), alters=True)
-        callers.forget(session)
+    _, cookie = await end(request)
     answer = to("/ui/login")
-    answer.headers["Set-Cookie"] = callers.sessions.header("", 0)
+    answer.headers.update(cookie)
     answer.headers["Clear-Site-Data"] = '"cache"'
     return answer
 
@@ -75,14 +65,12 @@ def first_page(role: Role) -> str:
     return "/ui/my-data" if role is Role.USER else "/ui/now"
 
 
-def _command(request: Request, callers: Callers, user: str, given: dict[str, str]) -> SignIn | None:
+def _credentials(user: str, given: dict[str, str]) -> Credentials | None:
     password, token = given.get("password", ""), given.get("token", "").strip()
-    before, whence = callers.sessions.of(request), address(request) or "unknown"
-    if token and len(token) <= _LONGEST:
-        return SignIn(token=token, address=whence, replaces=before)
-    if user and password and max(len(user), len(password)) <= _LONGEST:
-        return SignIn(user=user, password=password, address=whence, replaces=before)
-    return None
+    try:
+        return Credentials.model_validate({"token": token} if token else {"user": user, "password": password})
+    except ValidationError:  # nothing, or too long
+        return None
 
 
 def _again(request: Request, onward: str, user: str, error: str, status: int = 422) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Len
 from pydantic import Strict
 
 from tidegate.config import Operation
@@ -62,3 +62,10 @@ class QuestionThrough(Question):
 
     through: Text
     """The node, by its name, domain or scope; or the directed link that the message crosses: `gym->remotegym`."""
+
+
+@command("explain_many")
+class Questions(ControlCommand):
+    """Several at once: only the verdict of each is told."""
+
+    questions: Annotated[tuple[Question, ...], Len(1, 200)]

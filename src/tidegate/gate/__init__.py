@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.gate.decision import PartialDecision, combine, evaluate, passed, undecided
+from tidegate.gate.asked import Asked
+from tidegate.gate.decision import UNSEEN, PartialDecision, combine, evaluate, passed, undecided
 from tidegate.gate.gate import Gate
 from tidegate.gate.lane import Lane
 from tidegate.gate.plan import Plan
@@ -12,7 +13,9 @@ from tidegate.gate.verdict import Allow, Deny, Known, Step
 
 __all__ = [
     "FORWARD",
+    "UNSEEN",
     "Allow",
+    "Asked",
     "Branch",
     "Deny",
     "Gate",

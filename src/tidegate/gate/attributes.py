@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from tidegate.bounded import Weighed
+from tidegate.gate.payload_fields import Decode
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Known
 from tidegate.policy import Environment, Moment, Paths, Undecided, attributes_of, facets, terms_of
@@ -66,11 +67,12 @@ class Clock(Protocol):
 class MessageAttributes(dict[str, Any]):
     """The root `o` of one message."""
 
-    __slots__ = ("attributes", "message")
+    __slots__ = ("attributes", "decode", "message")
 
-    def __init__(self, attributes: Attributes, message: Message) -> None:
+    def __init__(self, attributes: Attributes, message: Message, decode: Decode = orjson.loads) -> None:
         self.attributes = attributes
         self.message = message
+        self.decode = decode  # the content, as far as conditions read it
 
     def __missing__(self, name: str) -> object:
         value = self[name] = self._found(name)
@@ -81,7 +83,7 @@ class MessageAttributes(dict[str, Any]):
         match name:  # hot: what most conditions read comes first
             case "payload" if len(message.payload) <= MAX_CONTENT and not self.attributes.context(message).sealed:
                 try:
-                    return orjson.loads(message.payload)
+                    return self.decode(message.payload)
                 except orjson.JSONDecodeError:
                     raise KeyError(name) from None
             case "topic":
@@ -115,6 +117,15 @@ class MessageAttributes(dict[str, Any]):
                 raise KeyError(name)
             case _:
                 raise KeyError(name)
+
+    def look(self, payload: bytes) -> None:
+        """It has this content now, which conditions read; before, it knows of none."""
+        self.clear()
+        if len(payload) <= MAX_CONTENT:
+            try:
+                self["payload"] = self.decode(payload)
+            except orjson.JSONDecodeError:
+                pass  # whoever reads it finds that out
 
 
 def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -250,6 +261,10 @@ class Attributes:
             facts = message.facts = MessageAttributes(self, message)
             self._remember(message)
         return facts  # type: ignore[no-any-return]
+
+    def read(self, message: Message, decode: Decode) -> MessageAttributes:
+        """The same for a message that is not kept, and whose content changes: whoever has it clears it then."""
+        return MessageAttributes(self, message, decode)
 
     def _remember(self, message: Message) -> None:
         """What conditions have read of the newest messages is kept with them. Of older ones it is let go: content that

@@ -49,8 +49,8 @@ class PartialDecision:
         """Nothing is left to ask: every message passes whole."""
         return not self.residuals and not self.wants and self.view.shows_all
 
-    def show(self, message: Message) -> Message | Deny:
-        """What passes of this message, or why nothing does."""
+    def ask(self, message: Message) -> View | Deny:
+        """What of this message may be seen, or why nothing; what the subscription wants is not asked."""
         view = self.view
         self.failed = ()
         for residual in self.residuals:
@@ -61,6 +61,13 @@ class PartialDecision:
                 view &= answer.view
             if answer.errors:
                 self.failed += answer.errors
+        return view
+
+    def show(self, message: Message) -> Message | Deny:
+        """What passes of this message, or why nothing does."""
+        view = self.ask(message)
+        if isinstance(view, Deny):
+            return view
         shown: Message | None = message
         if view.keep is not None:
             shown = None if self.whole else part_of(message, view)
@@ -93,17 +100,6 @@ def part_of(message: Message, view: View) -> Message | None:
     if payload is None:
         parts[view.keep] = None
         return None
-    properties = message.properties
-    left = NONE
-    if properties is not NONE:
-        # user properties, response topic and correlation data are content; the floor is ours
-        floor = tuple((name, _unsigned(told)) for name, told in properties.user_properties[-1:] if name == FLOOR)
-        left = Properties(
-            payload_format_indicator=properties.payload_format_indicator,
-            content_type=properties.content_type,
-            user_properties=floor,
-        )
-        left = NONE if left == NONE else left
     part = Message(
         message.topic,
         payload,
@@ -114,12 +110,24 @@ def part_of(message: Message, view: View) -> Message | None:
         message.number,
         message.context,
         message.link,
-        left,
+        NONE if message.properties is NONE else part_properties(message.properties),
         message.expires,
         message.output,
     )
     parts[view.keep] = part
     return part
+
+
+def part_properties(properties: Properties) -> Properties:
+    """The properties of a part of a message that has these."""
+    # user properties, response topic and correlation data are content; the floor is ours
+    floor = tuple((name, _unsigned(told)) for name, told in properties.user_properties[-1:] if name == FLOOR)
+    left = Properties(
+        payload_format_indicator=properties.payload_format_indicator,
+        content_type=properties.content_type,
+        user_properties=floor,
+    )
+    return NONE if left == NONE else left
 
 
 def unsigned(part: Message, context: Context) -> Message:

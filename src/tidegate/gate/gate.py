@@ -89,6 +89,7 @@ class Gate:
         self.watched = False  # every message is recorded, so none takes the fast lane
         self.counts_denied = False  # what plans deny is counted by source,
         self.counts_allowed = False  # and what they pass on, too: see `own_lane`
+        self.shadow: Gate | None = None  # decides by all rules, where this one does not enforce them
         self.rules = rules
         self.attributes = Attributes(rules, clock)
         self.stages = StageSet.of(rules, self.attributes, publishers, foreign)
@@ -124,13 +125,15 @@ class Gate:
         """Where a source of this kind finds its plans: a lane that it shares, or the one that it has for itself."""
         monitors = self.monitors(source)
         names = tuple(attachment.id for attachment in monitors)
-        key = (protocol, source.type, names, *(stage.cache_key(source) for stage in self.stages.distinguishing))
+        shadow = None if self.shadow is None else self.shadow.lane(source, protocol)
+        key = (protocol, source.type, names, shadow, *(stage.cache_key(source) for stage in self.stages.distinguishing))
         lane = self.cache.lanes.get(key)
         if lane is None:
             context = self.context(source)
             floor_properties = self.floor_properties(context)
             lane = Lane(context, source.type, protocol, floor_properties, self.version, monitors)
             lane.ruled = self.publishers is not None and self.publishers.of(source.subject) is not None
+            lane.shadow = shadow
             self.cache.lanes[key] = lane
         return self.cache.lanes.get(_own_key(lane, source), lane)
 
@@ -156,6 +159,8 @@ class Gate:
             context = self.context(source, options)
             variant = Lane(context, lane.link, lane.protocol, lane.floor_properties, self.version, lane.monitors)
             variant.ruled, variant.own, variant.holder, variant.key = lane.ruled, lane.own, variants, options
+            if self.shadow is not None and lane.shadow is not None:
+                variant.shadow = self.shadow.options_lane(lane.shadow, source, options)
             variants[options] = variant
         return variant
 
@@ -276,7 +281,11 @@ class Gate:
         known = self._known(lane.shared or lane, name)
         if known is not None and not lane.own:
             return known  # its sources follow it in lanes of their own
-        plan = self.compiler.compile(topic, lane, self.watched) if known is None else known.copied()
+        shadow = self._shadow(lane, name)
+        watched = self.watched or (shadow is not None and shadow.asks)
+        plan = self.compiler.compile(topic, lane, watched) if known is None else known.copied()
+        if shadow is not None:
+            plan.follow(shadow, self.cache, lane, name)
         # what its sender publishes next, in the same breath, may need other plans than a control message now;
         # and plans that had to make room for each other lead nowhere
         whole = all(branch.lane.plans.get(branch.name) is other for branch, other in plan.flat)
@@ -285,6 +294,12 @@ class Gate:
             if lane.shared is not None and lane.samples is not None:
                 lane.samples[name] = lane
         return plan
+
+    def _shadow(self, lane: Lane, name: bytes) -> Plan | None:
+        """What the shadow decides of the same messages; None if this scope enforces its rules."""
+        if self.shadow is None or (there := lane.shadow) is None:
+            return None
+        return there.plans.get(name) or self.shadow.plan(there, name)
 
     def _known(self, shared: Lane, name: bytes) -> Plan | None:
         """A plan that each source of a shared lane could follow as its own; None if it leads over links, or is none."""

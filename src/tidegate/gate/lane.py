@@ -36,6 +36,7 @@ class Lane:
     samples: Bounded[bytes, Lane] | None = None  # of a shared lane and its own ones: by topic, one of these that has it
     holder: dict[Any, Lane] | None = None  # the dict that has it under `key` while it has plans
     key: Hashable = None
+    shadow: Lane | None = None  # where the shadow of the scope has its plans, which decide and are not obeyed
     plans: dict[bytes, Plan] = field(default_factory=dict)
     variants: dict[Any, Lane] | None = None  # by the options of a message
 

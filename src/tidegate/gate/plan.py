@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from tidegate.gate.asked import Asked, asked
 from tidegate.gate.decision import PartialDecision
 from tidegate.gate.key_groups import Protection
 from tidegate.gate.scope_links import Branch, Guard, ScopeExit
 from tidegate.gate.verdict import FOREVER, Deny, Residual
-from tidegate.monitor import Attachment, ModeCounts, ModeRevision, calm_modes
+from tidegate.monitor import Attachment, Glance, ModeCounts, ModeRevision, calm_modes
 from tidegate.routing import Group
 from tidegate.session import Grant, Link, LinkSession, Session
 from tidegate.session.host import LINKS
@@ -89,10 +90,12 @@ class Plan:
     certain: bool = False  # its targets are all who get a message here, and all that is done with it
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
+    asked: Asked | None = None  # nothing but residuals keeps it off the fast lane
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
     carried: bool = False  # some of these are links to other nodes,
     relayed: bool = False  # and all of those leave this scope, and do not lead to the broker that it guards
     monitored: bool = False  # those of the link it comes over have to see each message
+    glances: tuple[tuple[int, Glance | None, bool], ...] = ()  # of those: what tells that messages pass; see `Asked`
     hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
     guarded: bool = False  # one of these listens
     quiet: tuple[Guard, ...] = ()
@@ -105,6 +108,9 @@ class Plan:
     plain: bool = False  # and all of them are reached by every message as it is
     twice: bool = False  # several of them are of one scope, by different ways
     afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
+    shadow: Plan | None = None  # what would be decided if the scope enforced its rules: counted, and not obeyed
+    observed: bool = False  # and that one has to see each message; if not,
+    would: tuple[tuple[Link, Deny], ...] = ()  # who would be denied every message
     users: WeakKeyDictionary[Plan, tuple[PlanCache, Lane, bytes]] | None = None  # plans that lead on to this one
     cost: int = 1
 
@@ -121,8 +127,8 @@ class Plan:
 
     @property
     def denies(self) -> bool:
-        """Somebody is denied every message, here or in a scope that it leads to."""
-        return bool(self.denied) or any(plan.denied for _, plan in self.flat)
+        """Somebody is denied every message, here or in a scope that it leads to, or would be."""
+        return bool(self.denied or self.would) or any(plan.denied for _, plan in self.flat)
 
     @property
     def uncounted(self) -> bool:
@@ -138,6 +144,24 @@ class Plan:
         if together:
             yield from ((together, plan) for _, plan in self.flat)
 
+    @property
+    def asks(self) -> bool:
+        """As the shadow of another: whether it has more to say than whom every message would be denied."""
+        on_the_way_in = self.refusal or self.admission or self.control or self.sealing is not None or self.monitored
+        return bool(on_the_way_in or not self.simple or self.hearing or self.branches)
+
+    def follow(self, shadow: Plan, cache: PlanCache, lane: Lane, name: bytes) -> None:
+        """What would be decided, by the plan of the shadow; this one is made anew with that. `name`: where it is."""
+        self.shadow, self.observed = shadow, shadow.asks
+        self.immediate = self.immediate and not self.observed
+        if not self.observed:
+            really = {link for link, _ in self.denied}
+            self.would = tuple(each for each in shadow.denied if each[0] not in really)
+        self.until, self.clocked = min(self.until, shadow.until), self.clocked or shadow.clocked
+        if shadow.users is None:
+            shadow.users = WeakKeyDictionary()
+        shadow.users[self] = (cache, lane, name)
+
     def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[ModeCounts, ...]) -> None:
         """Which monitors listen to this topic, and in which modes they do nothing."""
         self.still = tuple(
@@ -146,6 +170,8 @@ class Plan:
             if one.monitor.hears(topic)
         )
         self.monitored = bool(self.still)
+        machines = [(at, monitors[at].monitor) for at, _ in self.still]
+        self.glances = tuple((at, machine.glance(topic), machine.passes(topic)) for at, machine in machines)
         self.hearing = tuple(post for post in posts if post.attachment.monitor.hears(topic))
         self.quiet = tuple((post.modes, calm_modes(post.attachment.monitor, topic)) for post in self.hearing)
         self.guarded = bool(self.still or self.hearing)
@@ -199,6 +225,13 @@ class Plan:
         """Whatever it says is said before the message comes, and for everybody alike."""
         return not (self.conditional or self.groups or self.deferred or self.postponed)
 
+    def _only_asks(self) -> bool:
+        """Nothing is done with its messages but to ask the residuals, and to send them."""
+        inward = self.refusal or self.control or self.sealing is not None or self.ingested
+        elsewhere = self.branches or self.hearing or not (self.admission or self.conditional or self.monitored)
+        slow = any(glance is None for _, glance, _ in self.glances)
+        return not (inward or elsewhere or slow or self.groups or self.deferred or self.postponed)
+
     def settle(
         self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True, relayed: bool = False
     ) -> None:
@@ -238,6 +271,12 @@ class Plan:
         self.durable = self.durable or bool(self.refusing)
         open_way = not (self.refusal or self.admission or self.control or self.sealing is not None or self.ingested)
         self.immediate = open_way and not self.monitored
+        if relayed and not watched and self._only_asks():
+            self.asked = asked(
+                self.topic, self.admission, targets, conditional, protocol=protocol, floor_properties=floor_properties
+            )
+            if self.asked is not None:
+                self.asked.glances = self.glances
         if not open_way or not self.simple or self.local or watched or not leads:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):

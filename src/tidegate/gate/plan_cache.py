@@ -61,6 +61,7 @@ class PlanCache:
         self.lanes: WeakValueDictionary[Hashable, Lane] = WeakValueDictionary()
         self.derived: dict[Any, Lane] = {}
         self.upstream: tuple[PlanCache, ...] = ()  # of scopes with links to this one
+        self.shadow: PlanCache | None = None  # of what is decided here and not obeyed
         self._index: TopicTree[list[Lane]] = TopicTree()
         self._order: deque[tuple[Lane, bytes, Plan]] = deque()
         self._timed: list[tuple[float, int, Lane, bytes, Plan]] = []  # a heap: those that end soonest first
@@ -120,6 +121,8 @@ class PlanCache:
 
     def touch(self, filter: str) -> int:
         """A subscription with this filter came, went or changed; how many targets the plans had that are gone."""
+        if self.shadow is not None:
+            self.shadow.touch(filter)
         index = self._index
         before = self.cost
         reached = list(islice(index.iterate(filter), WHOLESALE))
@@ -162,6 +165,8 @@ class PlanCache:
                     reached.append(other)
         for cache in reached:
             cache.clear_own()
+            if cache.shadow is not None:
+                cache.shadow.clear_own()
 
     def clear_own(self) -> None:
         """Removes all plans of this scope alone."""
@@ -186,6 +191,8 @@ class PlanCache:
 
     def abandon(self, lanes: Iterable[Lane]) -> None:
         """Empties the lanes of a publisher whose rules have changed; whoever holds one looks for another."""
+        if self.shadow is not None:
+            self.shadow.clear_own()
         for outer in lanes:
             for lane in (outer, *(outer.variants or {}).values()):
                 self._abandoned.extend((lane, plan) for plan in lane.plans.values())
@@ -197,6 +204,8 @@ class PlanCache:
 
     def renew(self) -> None:
         """What has been decided of other domains' people does not hold any more: their lanes are looked up anew."""
+        if self.shadow is not None:
+            self.shadow.renew()
         self.epoch += 1
         self.invalidated()
 

@@ -6,7 +6,7 @@ The configuration builds it; the gate never asks where it came from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tidegate.monitor import Monitors
@@ -64,6 +64,12 @@ class RuleSet:
     """Topic filters whose messages are written down before they are acknowledged."""
     monitors: Monitors = field(default_factory=Monitors)
     """The automata on links, in file order."""
+    unenforced: frozenset[str] = frozenset()
+    """Scopes in which everything passes, and is only decided (`enforce: false`)."""
+    lenient: RuleSet | None = None
+    """The same without the rules that are only watched (`enforce: false`); None: there are none."""
+    enforcing: bool = True
+    """Whether anything is obeyed. Of a scope that does not enforce it is False: see `in_force`."""
     renames: bool = field(init=False)
     """Whether a message may be delivered under another topic than the one it was published under."""
 
@@ -85,12 +91,39 @@ class RuleSet:
         """Whether there are topic keys."""
         return bool(self.protect or self.end_to_end)
 
+    def in_force(self, scope: str) -> RuleSet:
+        """What a scope obeys: these rules, those of them that are not only watched, or none at all.
+
+        Where that is not these themselves, a shadow of the scope decides by these (`scope.shadow`).
+        """
+        obeyed = self if self.lenient is None else replace(self.lenient, version=self.version, formerly=self.formerly)
+        if scope not in self.unenforced:
+            return obeyed
+        return replace(
+            self,
+            policies=None,
+            preferences=Preferences(()),
+            views=Views(()),
+            monitors=Monitors(),
+            holds=False,
+            announces_floor=False,
+            protect=(),
+            end_to_end=(),
+            lenient=None,
+            enforcing=False,
+        )
+
+    def shadows(self, scope: str) -> bool:
+        """Whether something is decided in a scope that is not obeyed."""
+        return scope in self.unenforced or self.lenient is not None
+
     def prepare(self) -> None:
         """Compiles all conditions now, in a thread, so that the loop does not have to."""
         policies = self.policies.policies if self.policies is not None else ()
         for when in (*(rule.when for rule in policies), *(rule.when for rule in self.preferences.preferences)):
             if when is not None:
                 when.prepare()
+        self.preferences.reads  # noqa: B018  looked for here
 
     def surroundings(self, listener: str) -> Environment:
         """The environment of whoever is connected there."""

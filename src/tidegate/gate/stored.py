@@ -67,8 +67,10 @@ class StoredMessageDecider:
             return WITHDRAWN
         if grant is not None and not grant.terms.asks:
             grant = None
-        target = session.outward
-        away = later or session.connection is None
+        return self.over(session.outward, message, grant, away=later or session.connection is None)
+
+    def over(self, target: Link, message: Message, grant: Grant | None = None, *, away: bool = False) -> Message | Deny:
+        """The same for a link whose subject is up to date; `away`: its connection is not known yet."""
         key = (target, away, grant, message.topic, message.context, message.link)
         way = self._decisions.get(key)
         if way is None:

@@ -17,6 +17,7 @@ from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Context, Link, Message, SourceContext, Terms
 
 NOT_AUTHORIZED = 0x87
+CONTENT = frozenset(("o.payload",))
 FOREVER = float("inf")
 REMADE = "this message was derived from another and has other parts: a view of parts of that one shows nothing here"
 
@@ -86,6 +87,8 @@ class Residual:
     """What could not be decided yet: asked for each message."""
 
     decide: Callable[[Message], Allow | Deny]
+    reads: frozenset[str] = CONTENT
+    """The attributes that it reads, by path; what is not said may be all of the content."""
 
 
 Answer = Allow | Deny | Residual

@@ -117,15 +117,19 @@ class BackendTarget(LinkSession):
         if upstream is None or upstream.shut:
             self.site.counters.dropped += 1
             return
-        if self.scope.settings.as_property:
-            self._carry_with_property(name, payload, source, upstream)
+        if self.scope.settings.as_property or not self.scope.enforcing:
+            self._carry_with_properties(name, payload, source, upstream)
             return
         key = (source.context, name, source.inward.type)
         known = self._heads.get(key)
         if known is None:
             envelopes = self.scope.envelopes
+            topic = name[2:].decode()
+            if (objection := self.scope.settings.abilities.objection(topic)) is not None:
+                self.scope.report("write", self.outward, topic, objection, source.context)
+                return
             try:
-                static = envelopes.frame_head(source, name[2:].decode())
+                static = envelopes.frame_head(source, topic)
             except ValueError:  # too much stands beside it
                 self.site.counters.dropped += 1
                 return
@@ -143,8 +147,8 @@ class BackendTarget(LinkSession):
             site.dirty.append(upstream)
         out.append(frame)
 
-    def _carry_with_property(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:
-        """The same where the envelope does not stand before the content."""
+    def _carry_with_properties(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:
+        """The same where no envelope stands before the content."""
         site = self.site
         site.number += 1
         topic, link = name[2:].decode(), source.inward.type

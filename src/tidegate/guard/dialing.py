@@ -46,7 +46,7 @@ class Dialing:
         self._ended = ended
         self._again = False
         self._anew = False  # the first of two connections
-        self._open(V5 if scope.settings.as_property else min(packet.version, scope.service.version))
+        self._open(V5 if scope.settings.as_property and scope.enforcing else min(packet.version, scope.service.version))
 
     def _open(self, version: int) -> None:
         greeting = greeting_of(self.scope, self.connection, self.packet, version)

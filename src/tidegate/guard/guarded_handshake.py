@@ -51,6 +51,16 @@ class GuardedHandshake(Handshake):
         self._receive_maximum: int | None = None  # of whoever gets a session just now
         self._claims: dict[str, list[str]] = {}  # by client identifier: the principals that come with it just now
 
+    def _unacceptable(self, packet: Connect) -> Refused | None:
+        will, abilities = packet.will, self.scope.settings.abilities
+        if will is not None and will.qos > abilities.qos:
+            return Refused(reason=Reason.QOS_NOT_SUPPORTED, text="the broker does not take the QoS of the will")
+        if will is not None and will.retain and not abilities.retain:
+            return Refused(reason=Reason.RETAIN_NOT_SUPPORTED, text="the broker takes no retained wills")
+        if will is not None and not abilities.names(will.topic):
+            return Refused(reason=Reason.TOPIC_NAME_INVALID, text="the broker does not take the topic of the will")
+        return super()._unacceptable(packet)
+
     # -- enhanced authentication ---------------------------------------------------------------------------------
 
     def _unknown_method(self, connection: Connection, packet: Connect, method: str) -> None:
@@ -87,6 +97,9 @@ class GuardedHandshake(Handshake):
         the client identifier is of this node."""
         if self._owned_by_another(principal, packet.client_id):
             refuse(TAKEN)
+            return
+        if self.scope.service.unfit:
+            refuse(Refused(reason=Reason.SERVER_UNAVAILABLE, text=self.scope.service.unfit, rule="backend"))
             return
 
         client, claims = packet.client_id, self._claims.setdefault(packet.client_id, [])
@@ -228,6 +241,12 @@ class GuardedHandshake(Handshake):
         assert session.upstream.connack is not None
         broker = session.upstream.connack.properties
         changes: dict[str, Any] = {"assigned_client_identifier": client} if session.upstream.assigned else {}
+        kind = self.scope.settings.abilities
+        of_its_kind = Properties(
+            maximum_qos=kind.qos if kind.qos < 2 else None,
+            retain_available=None if kind.retain else 0,
+            shared_subscription_available=None if kind.shared else 0,
+        )
         for name in (
             "maximum_qos",
             "retain_available",
@@ -235,9 +254,9 @@ class GuardedHandshake(Handshake):
             "shared_subscription_available",
             "subscription_identifier_available",
         ):
-            if (offered := getattr(broker, name)) is not None:
-                ours = getattr(said, name)
-                changes[name] = offered if ours is None else min(offered, ours)
+            offered = [value for one in (broker, of_its_kind, said) if (value := getattr(one, name)) is not None]
+            if offered:
+                changes[name] = min(offered)
         if broker.maximum_packet_size is not None:
             changes["maximum_packet_size"] = min(
                 broker.maximum_packet_size, said.maximum_packet_size or broker.maximum_packet_size

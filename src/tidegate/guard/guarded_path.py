@@ -13,7 +13,8 @@ from tidegate.gate import Deny, Plan
 from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.scope.delivered_once import Seen
-from tidegate.scope.path import Egress, Path
+from tidegate.scope.egress import Egress
+from tidegate.scope.path import Path
 from tidegate.session import Delivery, Link, Message, Session
 from tidegate.wire import NONE, Properties
 
@@ -76,6 +77,8 @@ class GuardedEgress(Egress):
         """Steps 6 to 11 for a message that the broker delivers to a client: what it gets. What monitors have made has a
         delivery of its own."""
         scope = self.scope
+        if scope.shadow is not None:
+            scope.shadow.path.egress.received(session, message)
         shown = scope.gate.permits(message, session) if session.asks else scope.gate.decide(message, session)
         if isinstance(shown, Deny):
             return shown

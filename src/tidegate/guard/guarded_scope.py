@@ -17,6 +17,7 @@ from tidegate.guard.guarded_path import GuardedPath
 from tidegate.guard.guarded_session import GuardedSession
 from tidegate.guard.guarded_subscribing import GuardedSubscribing
 from tidegate.guard.name_proof import NameProof
+from tidegate.guard.passed_messages import PassedMessages
 from tidegate.guard.service_connection import ServiceConnection
 from tidegate.guard.settings import Settings
 from tidegate.guard.shared_members import SharedMembers
@@ -58,6 +59,7 @@ class GuardedScope(Scope):
         super().__init__(**{**parts, "authenticator": self.authenticator})
         self.subjects.identified = self._identified
         self.envelopes = Envelopes(self)
+        self.passed = PassedMessages(self)
         self.target = BackendTarget(self)
         self.target.subscriptions = {}
         self.subscribing.add(self.target, Subscription(filter="#", qos=2, retain_as_published=True))
@@ -69,6 +71,11 @@ class GuardedScope(Scope):
         if isinstance(session, GuardedSession):
             bridge = self.settings.bridges.get(session.subject.user or "")
             session.crosses(None if bridge is None else Bridge(self, bridge, session.subject))
+
+    @property
+    def enforcing(self) -> bool:
+        """Whether it enforces its rules. If not, messages lie in the broker as they would without the guard."""
+        return self.gate.rules.enforcing
 
     @property
     def oldest(self) -> int:
@@ -98,6 +105,7 @@ class GuardedScope(Scope):
 
     def adopt(self, rules: RuleSet) -> None:
         super().adopt(rules)
+        self.passed.clear()
         self.renew()
         self.travelled()
 

@@ -48,6 +48,12 @@ class GuardedSubscribing(Subscribing):
     def _judge(self, session: Session, subscription: Subscription) -> tuple[int, Deny | None]:
         if isinstance(session, GuardedSession) and session.bridge is not None:
             return Reason.SUCCESS, None  # what crosses is decided message by message
+        if not isinstance(session, LinkSession):
+            abilities, (group, filter) = self.scope.settings.abilities, share(subscription.filter)
+            if group is not None and not abilities.shared:
+                return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None
+            if not abilities.names(filter):
+                return Reason.TOPIC_FILTER_INVALID, None
         return super()._judge(session, subscription)
 
     def _answer(self, request: Request, packet: Subscribe, connection: Connection | None, said: Properties) -> None:
@@ -129,6 +135,9 @@ class GuardedSubscribing(Subscribing):
 
     def answered(self, session: GuardedSession, packet: Suback | Unsuback) -> None:
         """The broker has answered."""
+        if session is self.scope.service:  # type: ignore[comparison-overlap]
+            self.scope.service.asked(packet)
+            return
         asked = (session.asked or {}).pop(packet.packet_id, None)
         if asked is None or isinstance(asked.packet, Subscribe) is not isinstance(packet, Suback):
             raise ProtocolError("an answer to nothing that was asked")

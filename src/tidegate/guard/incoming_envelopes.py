@@ -132,6 +132,10 @@ class IncomingEnvelopes:
         self._opened = None
         if topic[:1] == "$" and topic.startswith("$SYS/"):
             return self._plain(packet, envelopes.backend(scope))
+        if topic[:1] == "$" and scope.settings.abilities.internal:
+            return None  # of the broker with itself
+        if not scope.enforcing and not self._enveloped(packet):
+            return scope.passed.attributed(self._plain(packet, b""))
         try:
             if scope.settings.as_property:
                 pairs = packet.properties.user_properties
@@ -189,14 +193,27 @@ class IncomingEnvelopes:
             id.output,
         )
 
+    def _enveloped(self, packet: Publish) -> bool:
+        """Whether a message has an envelope all the same: it was published while the scope enforced its rules."""
+        scope = self.scope
+        try:
+            if scope.settings.as_property:
+                scope.envelopes.opened_property(packet.properties.user_properties, packet.payload)
+            else:
+                scope.envelopes.opened(packet.payload)
+        except Unauthentic:
+            return False
+        return True
+
     def _plain(self, packet: Publish, context: bytes) -> Message:
         """What comes without an envelope, and may."""
         site = self.scope.site
         site.number += 1
         properties = forwarded(packet.properties)
         pairs = tuple(pair for pair in properties.user_properties if pair[0] != FLOOR)
-        if pairs != properties.user_properties:
+        if pairs != properties.user_properties and self.scope.enforcing:
             properties = NONE
+        interval = packet.properties.message_expiry_interval
         return Message(
             packet.topic,
             packet.payload,
@@ -208,6 +225,7 @@ class IncomingEnvelopes:
             context,
             PLAIN.inward,
             properties,
+            None if interval is None else site.now + interval,
         )
 
     def _note_clear(self, packet: Publish, message: Message) -> None:

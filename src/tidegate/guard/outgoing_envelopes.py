@@ -26,11 +26,14 @@ Framed = tuple[bytes, bytes, bytes]
 What clears goes ahead of what says so to clients: whoever acknowledges that has done this, too."""
 
 
-def framed(scope: GuardedScope, message: Message, version: int, maximum: int) -> Framed:
+def framed(scope: GuardedScope, message: Message, version: int, maximum: int, qos: int, retain: bool) -> Framed:
     """A message as it goes to the broker. ValueError: the broker takes no packet of that size (`maximum`; 0: any)."""
     topic, payload, now = message.topic.encode(), message.payload, scope.site.now
-    properties = _forwarded(message, version, now)
     plain = message.topic.startswith("$SYS/")  # as the broker itself says it
+    if not scope.enforcing:
+        plain = True
+        scope.passed.note(message)
+    properties = _forwarded(message, version, now, enforcing=scope.enforcing)
     if plain:
         pass
     elif scope.settings.as_property:
@@ -39,21 +42,21 @@ def framed(scope: GuardedScope, message: Message, version: int, maximum: int) ->
         properties = replace(properties, user_properties=(*pairs, own))
     else:
         payload = scope.envelopes.sealed(message, now)
-    clears = message.retain and not (message.payload or plain or scope.settings.as_property)
-    head, tail = encode_publish_parts(topic, payload, message.qos, message.retain and not clears, version, properties)
-    if maximum and len(head) + len(tail) + 2 * (message.qos > 0) > maximum:
+    clears = retain and not (message.payload or plain or scope.settings.as_property)
+    head, tail = encode_publish_parts(topic, payload, qos, retain and not clears, version, properties)
+    if maximum and len(head) + len(tail) + 2 * (qos > 0) > maximum:
         raise ValueError(LARGE)
     clearing = b"".join(encode_publish_parts(topic, b"", 0, True, version, NONE)) if clears else b""
     return clearing, head, tail
 
 
-def _forwarded(message: Message, version: int, now: float) -> Properties:
+def _forwarded(message: Message, version: int, now: float, *, enforcing: bool) -> Properties:
     """The floor is in the envelope; the remaining time is for the broker."""
     if version != V5:
         return NONE
-    properties = without_proof(message.properties)
+    properties = without_proof(message.properties) if enforcing else message.properties
     pairs = properties.user_properties
-    if pairs and pairs[-1][0] == FLOOR:
+    if enforcing and pairs and pairs[-1][0] == FLOOR:
         properties = replace(properties, user_properties=pairs[:-1])
     if message.expires is not None:
         left = max(1, ceil(message.expires - now - EXACT))

@@ -83,6 +83,7 @@ class RelayedPublishing(Publishing):
         if (alias := properties.topic_alias) is not None:
             packet = replace(packet, topic=self._resolve(alias, packet.topic.encode()).decode())
         pid, qos, topic = packet.packet_id, packet.qos, packet.topic
+        self._check(qos, packet.retain)
         if topic[:1] == "$":
             bridge.tell_state(session, topic, packet.payload, packet.retain)
             if qos:
@@ -117,6 +118,8 @@ class RelayedPublishing(Publishing):
         tail: bytes = b"",
         message: Message | None = None,
     ) -> None:
+        if retain or qos == 2:
+            self._check(qos, retain)
         if not qos or (qos == 2 and (route.monitored or pid in (self.session.incoming or ()))):
             # what monitors have to see waits here until it is released
             super().take(route, payload, qos, retain, pid, properties, expires, context)
@@ -148,6 +151,14 @@ class RelayedPublishing(Publishing):
             expires,
         )
         self._relay(message, pid, partial(self.path.publish, route, message, session))
+
+    def _check(self, qos: int, retain: bool) -> None:
+        """What the broker cannot do, whatever CONNACK has said."""
+        abilities = self.upstream.scope.settings.abilities
+        if qos > abilities.qos:
+            raise ProtocolError("QoS not supported by the broker", Reason.QOS_NOT_SUPPORTED)
+        if retain and not abilities.retain:
+            raise ProtocolError("retained messages are not supported by the broker", Reason.RETAIN_NOT_SUPPORTED)
 
     def _relay(self, message: Message, pid: int, publish: Callable[[], int | Refusal]) -> None:
         """Publishes a QoS 1 or 2 message under the identifier of its client. What is acknowledged the broker says."""

@@ -13,13 +13,33 @@ from tidegate.errors import ProtocolError
 from tidegate.guard.service_session import ServiceSession
 from tidegate.guard.upstream import Upstream
 from tidegate.session import Hold
-from tidegate.wire import V5, V311, Connect, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel, Reason
+from tidegate.session.store import Volatile
+from tidegate.wire import (
+    V5,
+    V311,
+    Connect,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    encode,
+)
 
 if TYPE_CHECKING:
     from tidegate.guard.guarded_scope import GuardedScope
 
 FIRST: Final = 0.1  # seconds before the second attempt
 LONGEST: Final = 10.0  # and between attempts at most
+QUESTION: Final = "tidegate/question"
+"""What is subscribed to for a moment, to see with which QoS. Nothing is published there."""
 KEEP_ALIVE: Final = 20  # seconds
 EXPIRY: Final = 3600  # seconds that the broker keeps what it owes to this connection
 
@@ -38,6 +58,8 @@ class ServiceConnection:
         """The newest version that the broker is known to speak."""
         self.error = ""
         """Why there is no connection."""
+        self.unfit = ""
+        """Why there had better be none: it would make less of what clients send, and not say so."""
         self.since: float | None = None
         """When it was opened (wall clock)."""
         self.connection = self
@@ -46,6 +68,7 @@ class ServiceConnection:
         self.session = ServiceSession(scope, scope.target.subject, self)
         self.name = f"tidegate-{scope.site.origin.node}"
         self._began = False  # it was connected before: what was on its way may be known to the broker
+        self._clean = False
         self._closed = False
         self._wait = FIRST
         self._timer: Any = None
@@ -60,10 +83,11 @@ class ServiceConnection:
         properties = Properties()
         if self.version == V5:
             properties = Properties(session_expiry_interval=EXPIRY, maximum_packet_size=settings.max_packet)
+        self._clean = not (self._began or self.session.row)  # what the broker knows and the guard does not is ended
         packet = Connect(
             version=self.version,
             client_id=self.name,
-            clean_start=not self._began,
+            clean_start=self._clean,
             keep_alive=KEEP_ALIVE,
             username=settings.username,
             password=settings.password,
@@ -90,6 +114,11 @@ class ServiceConnection:
 
     def _opened(self, upstream: Upstream) -> None:
         self._began = True
+        if self._clean and self.version == V311 and not isinstance(self.site.store, Volatile):
+            upstream.close()  # 3.1.1: a session that begins anew would end with its connection
+            self.upstream = None
+            self.start()
+            return
         self.error, self.since, self._wait = "", self.site.wall, FIRST
         upstream.attach(self)  # type: ignore[arg-type]
         upstream.incoming = self  # type: ignore[assignment]
@@ -98,6 +127,25 @@ class ServiceConnection:
         self.write = upstream.write
         upstream.begin()
         self.session.attach_to(upstream, present=present)
+        if self.version == V5:
+            self.unfit = ""
+        elif self.scope.settings.abilities.qos == 2:
+            wanted = Subscription(filter=QUESTION, qos=2)
+            upstream.send(encode(Subscribe(packet_id=65535, subscriptions=(wanted,)), V311))
+
+    def asked(self, packet: Suback | Unsuback) -> None:
+        """The broker says with which QoS it would deliver, which 3.1.1 has no other way to find out."""
+        upstream = self.upstream
+        if upstream is None or isinstance(packet, Unsuback):
+            return
+        upstream.send(encode(Unsubscribe(packet_id=65535, filters=(QUESTION,)), V311))
+        self.unfit = ""
+        if packet.reasons in ((0,), (1,)):
+            self.unfit = f"it grants QoS {packet.reasons[0]} where 2 was asked for: say which broker it is with `kind`"
+            for session in list(self.scope.owners.values()):
+                if session.upstream is not None:
+                    session.upstream.end(self.unfit)
+            upstream.end(self.unfit)
 
     def _again(self) -> None:
         if not self._closed:
@@ -115,6 +163,7 @@ class ServiceConnection:
 
     def renew(self) -> None:
         """The broker is another one, or knows the guard by another name."""
+        self.unfit = ""
         self.scope.name_proof.forget()
         upstream = self.upstream
         if upstream is not None and upstream.opened:

@@ -20,7 +20,7 @@ from tidegate.guard.outgoing_envelopes import framed
 from tidegate.policy import Subject
 from tidegate.session import Delivery, LinkSession, Message, StoredSession
 from tidegate.session.frames import Parts
-from tidegate.session.message import SENT, State
+from tidegate.session.message import RELEASED, SENT
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -60,11 +60,8 @@ class ServiceSession(LinkSession):
         return self.queued + self.inflight + (len(self.deferred) if self.deferred else 0)
 
     def restore_from(self, record: StoredSession) -> None:
-        """What the store kept: all of it is sent anew, and the broker begins anew. What that had of QoS 2 messages when
-        the node was killed is not relied on: one may come twice then, and none is lost."""
+        """What the store kept. The broker has kept its half, so that what was on its way goes on where it stood."""
         self.row = record.row
-        for delivery in record.deliveries:
-            delivery.state, delivery.pid = State.QUEUED, 0
         self.restore(record.deliveries)
 
     def renew(self) -> None:
@@ -83,7 +80,8 @@ class ServiceSession(LinkSession):
             self.site.counters.dropped += 1
             self.scope.report("write", self.outward, message.topic, FULL, message.context)
             return
-        delivery = Delivery(message, message.qos, message.retain)
+        abilities = self.scope.settings.abilities
+        delivery = Delivery(message, min(message.qos, abilities.qos), message.retain and abilities.retain)
         delivery.seen = True
         if message.qos:
             if not self.row:
@@ -116,7 +114,9 @@ class ServiceSession(LinkSession):
         """The broker is there, with or without what it knew of this session."""
         if not present:  # it has forgotten what it was to be released from
             for delivery in (self._inflight or {}).values():
-                delivery.state = SENT
+                if delivery.state is RELEASED:
+                    delivery.state = SENT
+                    self.site.store.update(delivery)
         window = min(upstream.quota, WINDOW)
         self.attach(self.line, version=upstream.version, window=window, maximum=upstream.maximum, aliases=0)
         self.pump()
@@ -124,12 +124,15 @@ class ServiceSession(LinkSession):
     def parts(
         self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0
     ) -> Parts:
-        clearing, head, tail = framed(self.scope, message, version, self.maximum)
+        clearing, head, tail = framed(self.scope, message, version, self.maximum, qos, retain)
         if clearing:
             self.send(clearing)
         return head, tail
 
     def _fitting(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> Parts | None:
+        if (objection := self.scope.settings.abilities.objection(message.topic)) is not None:
+            self.scope.report("write", self.outward, message.topic, objection, message.context)
+            return None
         try:
             return self.parts(message, self.version, qos, retain, ids, self.site.now)
         except ValueError as error:

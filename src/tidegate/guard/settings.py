@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.config.address import Address
 from tidegate.config.links import Authenticate, Gone, Unenveloped
+from tidegate.guard.abilities import Abilities
 from tidegate.policy.scopes import ScopeLink
 
 
@@ -29,6 +30,8 @@ class Settings:
     """One guarded scope."""
 
     address: Address
+    abilities: Abilities
+    """What its broker can do."""
     authenticate: Authenticate
     unenveloped: Unenveloped
     as_property: bool

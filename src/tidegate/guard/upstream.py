@@ -227,9 +227,12 @@ class Upstream(BrokerLogin):
         if message.qos and not self.exchange:
             self.refused = UNRELATED
             return None
+        if (objection := self.scope.settings.abilities.objection(message.topic)) is not None:
+            self.refused = objection
+            return None
         pid, dup = self.exchange & 0xFFFF if message.qos else 0, self.exchange >> 16
         try:
-            clearing, head, tail = framed(self.scope, message, self.version, self.maximum)
+            clearing, head, tail = framed(self.scope, message, self.version, self.maximum, message.qos, message.retain)
         except ValueError as error:
             self.refused = replace(TOO_LARGE, detail=str(error))
             return None

@@ -100,8 +100,21 @@ class ImportedPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Commented:
+    """An entry of a list, and where it comes from; written as a comment above it."""
+
+    origin: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """All that was read from one file."""
+    """All that was read from one file, or from a whole configuration."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other keys of the configuration, such as `node` and `listeners`, in the order in which they are written."""
+    open: bool = False
+    """Whether everybody who is let in may do everything: `policies: open`."""
 
     policies: tuple[ImportedPolicy, ...] = ()
     """In the order in which they shall stand in the file."""
@@ -115,14 +128,15 @@ class Imported:
     @property
     def nothing(self) -> bool:
         """Whether nothing at all could be taken over."""
-        return not (self.policies or self.users)
+        return not (self.policies or self.users or self.settings)
 
     def data(self) -> dict[str, Any]:
         """Everything as plain values, for JSON."""
         return {
             "version": 1,
+            **{key: _plain(value) for key, value in self.settings.items()},
             "combining": self.combining,
-            "policies": [taken.entry() for taken in self.policies],
+            "policies": "open" if self.open else [taken.entry() for taken in self.policies],
             "directory": {"users": {name: dict(entry) for name, entry in self.users.items()}} if self.users else {},
             "notes": list(self.notes),
             "left": [asdict(left) for left in self.left],
@@ -160,25 +174,52 @@ def to_yaml(imported: Imported, source: str) -> str:
 
 
 def _lines(imported: Imported, source: str) -> Iterator[str]:
-    yield _comment(f"Imported from {source}.")
+    yield comment(f"Imported from {source}.")
     for note in imported.notes:
-        yield _comment(note)
+        yield comment(note)
     if imported.left:
-        yield _comment(f"Without an equivalent here ({len(imported.left)}):")
+        yield comment(f"Without an equivalent here ({len(imported.left)}):")
         for left in imported.left:
-            yield _comment(f"  {left.place}: {left.what}: {left.why}")
+            yield comment(f"  {left.place}: {left.what}: {left.why}")
     yield "version: 1"
-    yield f"combining: {imported.combining}"
-    yield "policies:" if imported.policies else "policies: []"
+    for key, value in imported.settings.items():
+        yield from _setting(key, value)
+    if imported.open:
+        yield "policies: open"
+    else:
+        yield f"combining: {imported.combining}"
+        yield "policies:" if imported.policies else "policies: []"
     for taken in imported.policies:
         if taken.origin:
-            yield f"  {_comment(taken.origin)}"
-        yield f"  - {_flow(taken.entry())}"
+            yield f"  {comment(taken.origin)}"
+        yield f"  - {flow(taken.entry())}"
     if imported.users:
         yield "directory:"
         yield "  users:"
         for name, entry in imported.users.items():
-            yield f"    {_text(name)}: {_flow(entry)}"
+            yield f"    {yaml_text(name)}: {flow(entry)}"
+
+
+def _setting(key: str, value: object) -> Iterator[str]:
+    match value:
+        case list():
+            yield f"{key}:"
+            for item in value:
+                if isinstance(item, Commented):
+                    yield f"  {comment(item.origin)}"
+                yield f"  - {flow(_plain(item))}"
+        case _:
+            yield f"{key}: {flow(value)}"
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case Commented():
+            return value.value
+        case list():
+            return [_plain(item) for item in value]
+        case _:
+            return value
 
 
 def aligned(left: Iterable[NotImported]) -> list[str]:
@@ -188,7 +229,7 @@ def aligned(left: Iterable[NotImported]) -> list[str]:
     return [f"{place:<{widths[0]}}  {what:<{widths[1]}}  {why}" for place, what, why in rows]
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
     return f"# {_visible(text)}"
 
 
@@ -200,19 +241,20 @@ def _escape(character: re.Match[str]) -> str:
     return f"\\u{ord(character[0]):04x}"
 
 
-def _flow(value: object) -> str:
+def flow(value: object) -> str:
     match value:
         case dict():
-            return "{" + ", ".join(f"{_text(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+            return "{" + ", ".join(f"{yaml_text(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
         case list() | tuple():
-            return "[" + ", ".join(map(_flow, value)) + "]"
+            return "[" + ", ".join(map(flow, value)) + "]"
         case str():
-            return _text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
+            return yaml_text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
         case _:
             return json.dumps(value)
 
 
-def _text(text: str) -> str:
+def yaml_text(text: str) -> str:
+    """One text as YAML writes it, whatever it contains."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     # A JSON text is a YAML text, once the characters are written out that YAML does not print.

@@ -10,7 +10,7 @@ Of the four kinds of rules
   the other allows a subscription to it. See `dynsec_policies`;
 - `unsubscribe…` has no equivalent: here everybody may unsubscribe.
 
-Passwords are salted PBKDF2 hashes and cannot be taken over. What the plugin skips without a word is listed.
+Passwords are salted PBKDF2 hashes, and taken over as such. What the plugin skips without a word is listed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tidegate.importing.dynsec_policies import (
     Writer,
 )
 from tidegate.importing.imported_policies import Imported, ImportReport, by_line, unspeakable
+from tidegate.importing.mosquitto_passwords import pbkdf2
 
 _KINDS: Final = {kind.lower(): kind for kind in (SEND, RECEIVE, SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)}
 _UNSUBSCRIBE: Final = ("unsubscribeliteral", "unsubscribepattern")
 _NO_UNSUBSCRIBE: Final = "here everybody may unsubscribe"
-_SOME: Final = 5
 MAX_DEPTH: Final = 50
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
@@ -136,7 +136,9 @@ def read(text: str, source: str) -> Imported:
     return Imported(
         policies=policies,
         combining="first-applicable",
-        users={name: writer.entry(person) for name, person in reader.people.items()},
+        users={
+            name: reader.passwords.get(name, {}) | dict(writer.entry(person)) for name, person in reader.people.items()
+        },
         notes=tuple(_notes(reader)),
         left=by_line([*reader.left, *writer.left]),
     )
@@ -144,8 +146,8 @@ def read(text: str, source: str) -> Imported:
 
 def _notes(reader: _Reader) -> list[str]:
     notes = ["A subscription is judged here by the topics it can deliver, not by its filter."]
-    if reader.people:
-        notes.append("Users have no passwords yet: add `password` to each, as `tidegate passwd NAME` prints it.")
+    if reader.people.keys() - reader.passwords.keys():
+        notes.append("Some users have no passwords: add `password` to each, as `tidegate passwd NAME` prints it.")
     if reader.anonymous or any((reader.defaults.send, reader.defaults.receive and reader.defaults.subscribe)):
         notes.append("Clients without a user name need a listener with `anonymous: true`, as `allow_anonymous` did.")
     return notes
@@ -158,6 +160,8 @@ class _Reader(ImportReport):
         super().__init__(source)
         self.roles: dict[str, Role] = {}
         self.people: dict[str, Person] = {}
+        self.passwords: dict[str, dict[str, str]] = {}
+        """The key `password` of each user whose hash can be taken over."""
         self.anonymous: tuple[str, ...] = ()
         if not any(isinstance(tree.get(key), list) for key in ("roles", "groups", "clients")):
             text = "has no `roles`, `groups` or `clients`; is it the file of the plugin?"
@@ -223,7 +227,6 @@ class _Reader(ImportReport):
                 user = member.text("username")
                 if user is not None and group is not None:
                     members.setdefault(user, {}).setdefault(group, member.number("priority", -1))
-        with_password: list[Entry] = []
         for name, entry in self._named(tree, "clients", "username"):
             if entry.switch("disabled"):
                 self.leave(entry.line, f"client {name}", "disabled; it is not written, so it cannot connect")
@@ -242,15 +245,14 @@ class _Reader(ImportReport):
                 line=entry.line,
             )
             if entry.get("password") is not None:
-                with_password.append(entry)
-        self._passwords(with_password)
+                self._password(name, entry)
 
-    def _passwords(self, entries: list[Entry]) -> None:
-        if entries:
-            names = ", ".join(str(entry.text("username")) for entry in entries[:_SOME])
-            more = f" and {len(entries) - _SOME} more" if len(entries) > _SOME else ""
-            why = "salted PBKDF2 hashes cannot be taken over; set new ones with `tidegate passwd NAME`"
-            self.leave(entries[0].line, f"passwords of {names}{more}", why)
+    def _password(self, name: str, entry: Entry) -> None:
+        parts = entry.number("iterations", 101), entry.text("salt") or "", entry.text("password") or ""
+        if (stored := pbkdf2(*parts)) is not None:
+            self.passwords[name] = {"password": stored}
+        else:
+            self.leave(entry.line, f"password of {name}", "no PBKDF2 hash; set a new one with `tidegate passwd NAME`")
 
     def _roles_of(self, entry: Entry) -> tuple[str, ...]:
         """The roles of a client or a group, as the plugin asks them."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 from tidegate.monitor.attachment import Attachment, Direction, Each, Monitors
 from tidegate.monitor.event import NO_SCENE, Event, State
 from tidegate.monitor.instance import Instance, Laden, ModeCounts, ModeRevision, calm_modes
-from tidegate.monitor.machine import MAX_OUTPUTS, Edge, Graph, Machine, Monitor, MonitorFailed, checked
+from tidegate.monitor.machine import ASK, MAX_OUTPUTS, Edge, Glance, Graph, Machine, Monitor, MonitorFailed, checked
 from tidegate.monitor.suppressed import Suppressed
 
 __all__ = [
+    "ASK",
     "MAX_OUTPUTS",
     "NO_SCENE",
     "Attachment",
@@ -22,6 +23,7 @@ __all__ = [
     "Each",
     "Edge",
     "Event",
+    "Glance",
     "Graph",
     "Instance",
     "Laden",

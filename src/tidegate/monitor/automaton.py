@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, Edge, Graph, Machine, MonitorFailed
+from tidegate.monitor.machine import ASK, NOT_FINITE, Edge, Glance, Graph, Machine, MonitorFailed
 from tidegate.monitor.matching import EVERYTHING, hold, matcher
 from tidegate.predicate import Predicate
 
@@ -178,6 +178,13 @@ class Automaton(Machine):
     def passes(self, topic: str) -> bool:
         return all(self._passes(name, topic) for name in self.states)
 
+    def glance(self, topic: str) -> Glance | None:
+        """A table: the states in which every event of the topic passes unchanged, and where that leads."""
+        if self.timers:
+            return None
+        table = {name: self._next(name, topic) for name in self.states if self._passes(name, topic)}
+        return (lambda state, _: table.get(state, ASK)) if table else None
+
     def wound(self, before: State, after: State) -> bool:
         return bool(self.timers) and self._name(before) == self._name(after)
 
@@ -214,6 +221,10 @@ class Automaton(Machine):
                 # a condition may fail, so only one without is sure to let the event pass
                 return arrow.passes and not arrow.when and arrow.go in (None, name)
         return True
+
+    def _next(self, name: str, topic: str) -> str:
+        """The state after an event of the topic, if that needs no condition."""
+        return next((arrow.go or name for arrow in self._arrows[name] if arrow.matches(topic)), name)
 
     def _passes(self, name: str, topic: str) -> bool:
         for arrow in self._arrows[name]:

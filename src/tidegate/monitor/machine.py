@@ -19,7 +19,7 @@ What it will not do: keep states, read clocks, or know links. The engine does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -34,6 +34,11 @@ MAX_PAYLOAD: Final = 268_435_455 - 2 * topics.MAX
 """Bytes of a payload that certainly fit into a packet, whatever else it carries."""
 
 NOT_FINITE: Final[frozenset[Hashable]] = frozenset()
+
+ASK: Final = object()
+"""Only `step` can tell."""
+
+Glance = Callable[[State, float], State]
 
 ONLY: Final = "q0"
 """The state of a machine that has one."""
@@ -105,6 +110,14 @@ class Machine(ABC):
         If it ever names one, all states of the machine can be looked up in it.
         """
         return NOT_FINITE
+
+    def glance(self, _topic: str) -> Glance | None:
+        """What tells for most events of a topic, by state and time alone, that they pass unchanged, and to which state
+        that leads; it has no timer in any state. Else it says ASK. None: it could tell of no event.
+
+        It is the same as `step` would say.
+        """
+        return None
 
     def due(self, _state: State) -> float | None:
         """The steady time at which it wants a tick; None: never. After that tick it is not due at once again."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from tidegate.monitor.automaton import Emit, listed
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import Edge, Graph, Machine
+from tidegate.monitor.machine import ASK, Edge, Glance, Graph, Machine
 from tidegate.monitor.matching import EVERYTHING, matcher
 
 MEMORY: Final = 128
@@ -113,17 +113,24 @@ class Rate(_Pacing):
             return state, ()
         if not self._matches(event.topic):
             return state, (event,)
-        now = event.time
+        after = self._taken(state, event.time)
+        if after is not ASK:
+            return after, (event,)
+        if event.time < state[1]:
+            state = [state[0], event.time]  # the clock was put back: count from here
+        return state, ()
+
+    def glance(self, topic: str) -> Glance | None:
+        return self._taken if self._matches(topic) else None
+
+    def _taken(self, state: State, now: float) -> State:
+        """The state when an event has taken a token; ASK if there is none."""
         if state is None:
-            return [self._burst - 1.0, now], (event,)
+            return [self._burst - 1.0, now]
         tokens, last = state
-        if now < last:
-            state = [tokens, now]  # the clock was put back: count from here
-        else:
+        if now >= last:
             tokens = min(self._burst, tokens + (now - last) * self._rate)
-        if tokens < _WHOLE:
-            return state, ()
-        return [max(0.0, tokens - 1.0), now], (event,)
+        return [max(0.0, tokens - 1.0), now] if tokens >= _WHOLE else ASK
 
     def accepts(self, state: State) -> bool:
         if state is None:

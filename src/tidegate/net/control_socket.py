@@ -11,6 +11,7 @@ moved into place, so that there is no moment at which others could open it. Line
 - A peer that is silent, slow or talks nonsense takes one of `PEERS` places for at most `IDLE` or `SLOW`
   seconds and disturbs nobody. A request has at most `LINE` bytes.
 - A stream ends when the peer goes away or says anything at all.
+- While messages flow, everything that is asked shares a small part of the loop (`loop_share`), in short steps.
 - A socket left behind by a dead process is replaced; a live one is never taken over.
 
 `Control` is the node's side; `ask` and `follow` are the other side, synchronous, for the command line.
@@ -38,6 +39,7 @@ import orjson
 import structlog
 
 from tidegate.errors import ConfigError, Problem, TidegateError
+from tidegate.net.loop_share import LoopShare, Sharing
 
 LINE = 1024 * 1024
 PEERS = 64
@@ -69,13 +71,14 @@ class Control:
         *,
         authorise: Authorise | None = None,
         shunned: Callable[[int], bool] = lambda _: False,
+        share: LoopShare | None = None,
     ) -> None:
-        """`shunned`: processes, by their ids, that are not answered here."""
+        """`shunned`: processes, by their ids, that are not answered here. `share`: what of the loop is theirs."""
         self.path = path
         self._commands = commands
         self._authorise = authorise
         self._shunned = shunned
-        self._turn = asyncio.Lock()
+        self._share = share or LoopShare()
         self._signatures = {name: inspect.signature(command) for name, command in commands.items()}
         self._server: asyncio.Server | None = None
         self._inode = 0
@@ -131,7 +134,7 @@ class Control:
             elif len(self._peers) > PEERS:
                 await _send(writer, _error("too many connections to the control socket; try again"))
             else:
-                await self._serve(reader, writer)
+                await Sharing(self._share, self._serve(reader, writer))
         except (ConnectionError, TimeoutError):
             pass  # the peer went away, says nothing or does not read: there is nobody to tell
 
@@ -176,8 +179,6 @@ class Control:
             return _problem(error)
         except TypeError as error:
             return _error(f"{name}: {error}")
-        async with self._turn:
-            await asyncio.sleep(0)  # one request in a round of the loop: messages come in between
         try:
             result = command(**request)
             if inspect.isawaitable(result):

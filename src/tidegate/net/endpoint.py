@@ -94,6 +94,7 @@ class Endpoint:
     origins: tuple[str, ...] | None = None
     tls: Tls | None = None
     anonymous: bool = False
+    certificate_user: str = "common_name"
     loopback: bool = False  # only this machine can connect
     proxy: bool = False  # connections begin with a PROXY header
     max_connections: int = 100_000

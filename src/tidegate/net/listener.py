@@ -50,6 +50,7 @@ class Listener:
         self.publish_rate = endpoint.publish_rate
         self.publish_burst = endpoint.publish_burst
         self.anonymous = endpoint.anonymous
+        self.certificate_user = endpoint.certificate_user
         self.loopback = endpoint.loopback
         self.site = site
         self.host = host

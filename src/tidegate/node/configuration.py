@@ -82,6 +82,7 @@ def session_limits(config: Config) -> Limits:
         retained_bytes=limits.retained_bytes,
         subscriptions=limits.subscriptions,
         shares=limits.shares,
+        patterns=limits.patterns,
         held=limits.held,
         topic_levels=limits.topic_levels,
         topic_length=limits.topic_length,

@@ -19,6 +19,7 @@ from tidegate.admin.roles import Role
 from tidegate.admin.sign_in import PREFIX, SignIns
 from tidegate.errors import Problem
 from tidegate.net.control_socket import Command, Control
+from tidegate.net.loop_share import Flow, LoopShare
 
 if TYPE_CHECKING:
     from tidegate.node.node import Node
@@ -38,10 +39,11 @@ class ControlSockets:
         """Whether what the HTTP process leaves behind is a child of this process then: see `keep_orphans`."""
 
     async def start(self, commands: Mapping[str, Command]) -> None:
-        config = self._node.config
-        await self._start(Control(config.control_socket, commands, shunned=self._shunned))
+        config, counters = self._node.config, self._node.site.counters
+        share = LoopShare(Flow(lambda: counters.publishes_received))
+        await self._start(Control(config.control_socket, commands, shunned=self._shunned, share=share))
         if config.http is not None or self._node.administration is not None:
-            await self._start(Control(config.http_socket, commands, authorise=Permissions(self)))
+            await self._start(Control(config.http_socket, commands, authorise=Permissions(self), share=share))
 
     async def _start(self, control: Control) -> None:
         await control.start()

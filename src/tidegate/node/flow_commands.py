@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import Problem
+from tidegate.explain.effects import graph_of
 from tidegate.flow.assertions import Assertion, Violation, violations
+from tidegate.flow.closed import ClosedWay, closed_ways
 from tidegate.flow.graph import KINDS, ConnectionGraph
-from tidegate.flow.network import Member, Network, add_told
+from tidegate.flow.network import add_told
 from tidegate.flow.presence import Presence
 from tidegate.flow.reach import Reach
 from tidegate.net.control_socket import Command
@@ -106,8 +108,13 @@ def _document(
     broken = {one.assertion: one for one in violations(config.built.flows, graph)}
     if live:  # who is not there has not failed to be reached
         broken = {each: one for each, one in broken.items() if not one.absent}
+    found = document(graph, flows(graph, source=source, target=target, paths=paths), paths=paths)
+    closed = (
+        [] if source is None or target is None or found["flows"] else closed_ways(graph, source, target, paths=paths)
+    )
     return {
-        **document(graph, flows(graph, source=source, target=target, paths=paths), paths=paths),
+        **found,
+        "closed": [_closed_document(each) for each in closed],
         "assertions": [assertion_document(one, broken.get(one), one.absent(graph)) for one in config.built.flows],
     }
 
@@ -134,13 +141,10 @@ def _drawing(
 
 
 def _graph(config: Config, presences: Iterable[Presence], beyond: Beyond) -> ConnectionGraph:
-    rules, (own, states) = config.built.rules, beyond
-    network = Network(
-        [Member(name=config.node.name, space=rules.space, brokering=rules.brokering, presences=tuple(presences))]
-    )
-    graph = network.graph()
+    own, states = beyond
+    graph = graph_of(config, presences)
     if states:
-        add_told(graph, rules.space, own, states)
+        add_told(graph, config.built.rules.space, own, states)
     return graph
 
 
@@ -148,6 +152,10 @@ def assertion_document(assertion: Assertion, broken: Violation | None, absent: S
     said: dict[str, Any] = {"from": assertion.source, "to": assertion.target, "expect": assertion.expect.value}
     said |= {"by": "paths" if assertion.paths else "routes", "holds": broken is None, "absent": list(absent)}
     return said if broken is None or broken.route is None else said | {"route": list(broken.route.entities)}
+
+
+def _closed_document(way: ClosedWay) -> dict[str, Any]:
+    return {"way": list(way.entities), "at": way.at, "came": way.came.type, "leaves": way.leaves.type}
 
 
 def _entity(graph: ConnectionGraph, written: str | None) -> str | None:

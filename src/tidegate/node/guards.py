@@ -19,6 +19,7 @@ from tidegate.config.links import EnvelopeForm
 from tidegate.config.links import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
+from tidegate.guard.abilities import KINDS
 from tidegate.guard.settings import BridgeSettings
 from tidegate.net import client_context
 from tidegate.policy.brokering import UNTYPED
@@ -122,6 +123,8 @@ class Guards:
             "clients": sum(session.upstream is not None for session in scope.owners.values()),
             "waiting": service.session.owed,
             "gone": settings.gone.value,
+            "enforce": scope.enforcing,
+            "unknown_publishers": scope.passed.unknown,
             "error": service.error or (NO_NAMES if scope.name_proof.proves is False else None),
         }
 
@@ -135,6 +138,7 @@ class Guards:
         types = link_types(config) if scope.bridges else {}
         return Settings(
             address=scope.backend,
+            abilities=KINDS[scope.kind],
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
             as_property=scope.envelope is EnvelopeForm.PROPERTY,

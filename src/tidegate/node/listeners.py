@@ -112,6 +112,7 @@ def endpoint(listener: ListenerConfig) -> Endpoint:
         origins=listener.origins,
         tls=tls,
         anonymous=listener.anonymous,
+        certificate_user=listener.certificate_user.value,
         loopback=listener.url.loopback,
         proxy=listener.proxy,
         max_connections=listener.max_connections,

@@ -27,7 +27,7 @@ from tidegate.admin.me.services import OwnDataServices
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
-from tidegate.audit.journals import Journals, journal_warning
+from tidegate.audit.journals import Journals
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication
@@ -38,11 +38,12 @@ from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
 from tidegate.authentication.presented_capabilities import Register
 from tidegate.config import Config, OverlayDocument, read_source
-from tidegate.config.load import exposed_files
 from tidegate.config.references import mention
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.keyservice.topic_keys import ROOM as KEYS
 from tidegate.net.control_socket import Command
+from tidegate.node import backup
+from tidegate.node.announcement import announce
 from tidegate.node.configuration import check_fixed, registry_of, session_limits, tried_config, verify_tests
 from tidegate.node.control_sockets import ControlSockets
 from tidegate.node.file_watch import FileWatch
@@ -209,6 +210,7 @@ class Node:
         if self.administration is not None:
             await self.administration.identified(first=taken.first)
         self.realm.publishers.restore(records.get(ROOM, {}), named)
+        self.realm.publishers.retire(self.identities.table.retired)
         self.signatures = PreferenceSignatures(self, records)
         self.own_data = OwnDataServices(self, records)
         await self.signatures.open(config)
@@ -256,6 +258,7 @@ class Node:
         self.own_data.start()
         if self.administration is not None:
             self.administration.follow()
+            self.passwords.on_rehash = self.administration.rehashing.note
         if self.http is not None:
             self.http.start()
 
@@ -296,6 +299,7 @@ class Node:
             **FlowCommands(self).commands(),
             **self.links.commands(),
             "reload": self.reload,
+            **backup.commands(self.store),
             "stop": self._stop,
             "audit": self.audit.stream,
             "audit_written": self.audit.written,
@@ -309,25 +313,7 @@ class Node:
 
     def announce(self) -> None:
         """Where everything listens, what is probably not meant, and from then on whether the node is ready."""
-        config = self.config
-        for name, listener in self.listeners.bound.items():
-            log.info("listening", url=name, port=listener.port, anonymous=listener.anonymous)
-        if self.http is not None and config.http is not None:
-            log.info("listening", url=str(config.http.url), port=self.http.port)
-            if config.http.metrics is not None:
-                log.info("listening", url=str(config.http.metrics), port=self.http.metrics_port)
-        for line, text in (*config.warnings(), *exposed_files(config)):
-            log.warning(text, file=str(self.path or ""), line=line)
-        if (missing := journal_warning(config)) is not None:
-            log.warning(missing)
-        if config.node.data is None:
-            log.warning("nothing survives a restart: `node.data` is not set")
-        if self.http is not None and self.administration is not None:
-            if self.administration.tokens.administrator_missing():
-                remedy = f"tidegate token make --socket -c {self.path}"
-                log.warning("nobody has a token of an administrator", remedy=remedy)
-        if self.path is None:
-            log.warning("policies: open, anybody on this machine may publish and subscribe to everything")
+        announce(self)
         self._tasks.append(self.loop.create_task(self.readiness.watch()))
 
     # -- running -----------------------------------------------------------------------------------------------
@@ -535,6 +521,8 @@ class Node:
         rules = self.versions.next(config.built.rules)
         self.keys.change(before, config, [each.key for each in news if each.retired is not None])
         self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
+        if any(each.retired is not None for each in news):
+            self.realm.publishers.retire(self.identities.table.retired)
         self.realm.change(rules)
         self.guards.change()
         self.signatures.adopt(config, *abroad)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
 from tidegate.compiled import running
+from tidegate.config import Config, shadow
 from tidegate.net.control_socket import Command
 from tidegate.node.number_history import NumberHistory
 from tidegate.policy import Demand
@@ -42,6 +43,7 @@ def numbers(site: Site, scopes: Iterable[Scope], started: float, longest: float)
         "publish/messages/dropped": counters.dropped,
         "publish/messages/expired": counters.expired,
         "publish/messages/denied": counters.denied,
+        "publish/messages/would be denied": counters.shadowed,
         "messages/sent": counters.frames_sent,
         "bytes/received": counters.bytes_received,
         "bytes/sent": counters.bytes_sent,
@@ -74,6 +76,12 @@ async def largest(accounts: Accounts) -> dict[str, dict[str, Any]]:
     return found
 
 
+def not_enforced(config: Config) -> dict[str, Any]:
+    """What is decided and not obeyed, for `tidegate status`: empty if everything is enforced."""
+    scopes, rules = shadow.unenforced(config), shadow.watched(config)
+    return {"SHADOW MODE": f"{', '.join(scopes)}: everything passes"} if scopes else {"rules": rules} if rules else {}
+
+
 class StatusCommands:
     """Control commands that tell how the node is doing."""
 
@@ -86,7 +94,11 @@ class StatusCommands:
 
     async def status(self, users: bool = False) -> dict[str, Any]:
         """`status`; with `users`, also who holds most of what has a bound."""
-        status = {"rooms": running(), **self._node.status()}
+        status = {
+            "rooms": running(),
+            **self._node.status(),
+            "not_enforced": not_enforced(self._node.config),
+        }
         if users is True:
             for name, most in (await largest(self._node.site.accounts)).items():
                 status["limits"][name]["largest"] = most
@@ -96,7 +108,8 @@ class StatusCommands:
         """`metrics`, for Prometheus."""
         node = self._node
         await node.audit.counted()  # of what plans have decided for many messages at once
-        return metrics(node.status(), node.scopes, node.turns.latency.state(), node.audit.log.by_rule)
+        told = metrics(node.status(), node.scopes, node.turns.latency.state(), node.audit.log.by_rule)
+        return {**told, "would_deny": [(*key, count) for key, count in node.audit.log.shadowed.items()]}
 
 
 def metrics(
@@ -114,6 +127,7 @@ def metrics(
             "subscriptions": len(scope.subscriptions) + len(scope.shares),
             "retained": len(scope.retained),
             "plans": len(scope.gate.cache),
+            "enforced": int(scope.gate.rules.enforcing),
         }
         for name, scope in scopes.items()
     }

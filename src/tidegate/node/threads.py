@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from tidegate.admin.give_way import give_way
+from tidegate.give_way import give_way
 
 T = TypeVar("T")
 

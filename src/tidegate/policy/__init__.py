@@ -5,7 +5,7 @@ Everything here is pure: time, randomness and the outside world come in as attri
 
 from __future__ import annotations
 
-from tidegate.policy.access_policies import Action, Combining, Effect, Policies, Policy
+from tidegate.policy.access_policies import Action, Combining, Effect, OpenPolicies, Policies, Policy
 from tidegate.policy.classify import Class, Classification
 from tidegate.policy.demands import RELAXED, Demand
 from tidegate.policy.directory import Directory, Entry
@@ -41,6 +41,7 @@ __all__ = [
     "Granted",
     "Levels",
     "Moment",
+    "OpenPolicies",
     "Otherwise",
     "Paths",
     "Permit",

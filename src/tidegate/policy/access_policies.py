@@ -16,10 +16,10 @@ It does not say who somebody is, and knows nothing of preferences, capabilities 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, assert_never
+from typing import Any, Final, Generic, TypeVar, assert_never
 
 from tidegate import topics
 from tidegate.bounded import Bounded
@@ -60,7 +60,10 @@ _DECISIVE = {
 }
 """Of the policies that speak, the first that decides: one that allows (True), one that denies (False), or either."""
 
+T = TypeVar("T")
+S = TypeVar("S")
 BOTH = frozenset(Action)
+COMBINATIONS: Final = 256  # of conditions that are true, for which the answer is remembered
 MAX_KINDS = 10_000  # sorts of actors for which it is remembered what they are told apart by
 
 
@@ -338,7 +341,7 @@ def _settled(hits: tuple[Hit, ...], combining: Combining, others: bool) -> Answe
     certain = _certain_refusal(hits, combining)
     if certain is not None and not (others and certain.rule == DEFAULT):
         return certain
-    return Undecided.of(_Residual(hits, combining), left)
+    return Undecided.of(OpenPolicies(hits, combining, _as_it_is), left)
 
 
 def _certain_refusal(hits: tuple[Hit, ...], combining: Combining) -> Refuse | None:
@@ -375,24 +378,43 @@ def _combined(spoken: list[Policy], decisive: tuple[bool, ...]) -> Permit | Refu
     return chosen.permit if chosen.allows else chosen.refuse
 
 
-class _Residual:
-    """What is left to ask for each message."""
+class OpenPolicies(Generic[T]):
+    """What is left to ask for each message: which of the open conditions are true decides, by a table.
 
-    __slots__ = ("_decisive", "_hits")
+    `told`: what becomes of an answer. It is made once for each combination of conditions that occurs.
+    """
 
-    def __init__(self, hits: tuple[Hit, ...], combining: Combining) -> None:
+    __slots__ = ("_answers", "_certain", "_decisive", "_hits", "_open", "_told")
+
+    def __init__(self, hits: tuple[Hit, ...], combining: Combining, told: Callable[[Permit | Refuse], T]) -> None:
         self._hits = hits
         self._decisive = _DECISIVE[combining]
+        self._told = told
+        self._open = tuple((1 << at, when, policy.id) for at, (policy, when) in enumerate(hits) if when is not None)
+        self._certain = sum(1 << at for at, (_, when) in enumerate(hits) if when is None)
+        self._answers: Bounded[int, T] = Bounded(COMBINATIONS)
 
-    def __call__(self, env: Env) -> Permit | Refuse:
-        # hot: one call per open condition, one small list
-        spoken: list[Policy] = []
-        for policy, when in self._hits:
-            if when is not None:
-                try:
-                    if not when(env):
-                        continue
-                except PredicateFailed as failed:
-                    return Refuse(policy.id, failed.reason)
-            spoken.append(policy)
-        return _combined(spoken, self._decisive)
+    def __call__(self, env: Env) -> T:
+        # hot: one call per open condition, one look-up
+        spoken = self._certain
+        for bit, when, id in self._open:
+            try:
+                if when(env):
+                    spoken |= bit
+            except PredicateFailed as failed:
+                return self._told(Refuse(id, failed.reason))
+        answer = self._answers.get(spoken)
+        if answer is None:
+            true = [policy for at, (policy, _) in enumerate(self._hits) if spoken >> at & 1]
+            answer = self._answers[spoken] = self._told(_combined(true, self._decisive))
+        return answer
+
+    def mapped(self, told: Callable[[Permit | Refuse], S]) -> OpenPolicies[S]:
+        """The same with other answers."""
+        made: OpenPolicies[S] = OpenPolicies(self._hits, Combining.DENY_OVERRIDES, told)
+        made._decisive = self._decisive
+        return made
+
+
+def _as_it_is(answer: Permit | Refuse) -> Permit | Refuse:
+    return answer

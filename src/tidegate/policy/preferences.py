@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from tidegate import topics
@@ -294,7 +295,7 @@ class Preferences:
         """Owners with equal values are treated alike: those without preferences are."""
         return (user, identity) if self.of(user, domain, identity) else None
 
-    @property
+    @cached_property
     def reads(self) -> frozenset[str]:
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 

@@ -28,6 +28,7 @@ from tidegate.policy.index import FilterIndex
 from tidegate.policy.outcome import DEFAULT
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
+from tidegate.policy.spliced_view import NOT_CUT, Splicer, splicer
 from tidegate.policy.subject import Subject
 
 MAX_CONTENT: Final = 256 << 10
@@ -43,6 +44,7 @@ class View:
 
     keep: frozenset[Pointer] | None
     _tree: pointers.Tree = field(init=False, repr=False, compare=False)
+    _splicer: list[Splicer | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         keep = self.keep
@@ -50,6 +52,7 @@ class View:
             keep = pointers.united(keep)
             object.__setattr__(self, "keep", None if () in keep else keep)
         object.__setattr__(self, "_tree", pointers.tree(keep or ()))
+        object.__setattr__(self, "_splicer", [])  # made when first asked: most views are only compared
 
     @classmethod
     def parse(cls, keep: str | Sequence[str]) -> View:
@@ -97,6 +100,10 @@ class View:
             return payload
         if not self.keep or len(payload) > limit:
             return None
+        if not self._splicer:
+            self._splicer.append(spliced(self.keep))
+        if (splicer := self._splicer[0]) is not None and (cut := splicer(payload)) != NOT_CUT:
+            return cut
         left = pointers.kept(_document(payload), self._tree)
         if pointers.hidden(left):
             return None
@@ -104,6 +111,12 @@ class View:
             return orjson.dumps(left)
         except orjson.JSONEncodeError:
             return None  # it is nested deeper than can be written
+
+
+@lru_cache(1024)
+def spliced(keep: frozenset[Pointer]) -> Splicer | None:
+    """What cuts it out of an object; views that show the same share it."""
+    return splicer(pointers.tree(keep))
 
 
 @lru_cache(maxsize=1)

@@ -20,9 +20,11 @@ class Audit(Protocol):
         why: Deny,
         publishers: str | None = None,
         message: Message | None = None,
+        *,
+        shadow: bool = False,
     ) -> None:
         """A publish, a subscription or a delivery was refused. `publishers`: whom the message comes from. Rows about a
-        `message` of another node, or of a link, have its id."""
+        `message` of another node, or of a link, have its id. `shadow`: it was not, because that is not enforced."""
         ...
 
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:
@@ -68,6 +70,8 @@ class Silent:
         why: Deny,
         publishers: str | None = None,
         message: Message | None = None,
+        *,
+        shadow: bool = False,
     ) -> None: ...
     def delivered(self, link: Link, topic: str, publishers: str) -> None: ...
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None: ...

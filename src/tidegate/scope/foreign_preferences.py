@@ -75,7 +75,7 @@ class ForeignOwners:
         if len(self._asked) >= ASKED:
             self._renew()
         self._asked.add(owner)
-        rules = next(iter(self._scopes.values())).gate.rules
+        rules = next(iter(self._scopes.values())).rules
         if rules is not self._rules:
             self._adopt(rules)
         found = self._sets.find(owner, number)
@@ -141,7 +141,7 @@ class ForeignOwners:
 
     def _ours(self) -> frozenset[str]:
         """What nobody else may say anything of. Other nodes of this domain are listed with it."""
-        rules = next(iter(self._scopes.values())).gate.rules
+        rules = next(iter(self._scopes.values())).rules
         known = rules.domains.get(rules.domain)
         return frozenset() if known is not None and known.nodes else rules.formerly | {rules.domain}
 

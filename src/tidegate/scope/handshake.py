@@ -14,6 +14,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.stages.write_and_read_capability import proving
 from tidegate.policy import Demand
 from tidegate.policy.capability import Capability, proof
+from tidegate.policy.control_topics import SAID
 from tidegate.policy.demands import REQUIRE, read_demand, unknown_name
 from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
@@ -268,7 +269,8 @@ class Handshake:
         levels = scope.gate.rules.levels
         demand = read_demand(levels, packet.properties.user_properties)
         will_demand = None if packet.will is None else read_demand(levels, packet.will.properties.user_properties)
-        if why := unknown_name(levels, demand) or unknown_name(levels, will_demand):
+        why = unknown_name(levels, demand) or unknown_name(levels, will_demand)
+        if why and scope.gate.rules.enforcing:
             reason = Reason.IMPLEMENTATION_SPECIFIC_ERROR
             self._refuse(connection, packet, Refused(reason=reason, text=f"{REQUIRE}: {why}", rule=REQUIRE))
             return
@@ -277,6 +279,9 @@ class Handshake:
             # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
             link = Link(subject, True, brokering.types(subject).inward, demand)
             refusal = scope.entrance.gate.admits(packet.will.topic, link) or self._unproven(holder, packet.will)
+            if scope.entrance.shadow is not None and (refusal is None or not scope.gate.rules.enforcing):
+                scope.entrance.shadow.admitted(packet.will.topic, link)
+                refusal = refusal if scope.gate.rules.enforcing or packet.will.topic in SAID else None
             if refusal is not None:
                 scope.audit.denied("write", link, packet.will.topic, refusal)
                 self.site.counters.denied += 1
@@ -381,7 +386,9 @@ class Handshake:
             )
         present = self._present(connection, old) and not connection.old  # 3.1 has no such flag
         connack = Connack(session_present=present, reason=Reason.SUCCESS, properties=answer)
-        said = encode(self._with_level(connack, session), packet.version)
+        if self.scope.gate.rules.enforcing:
+            connack = self._with_level(connack, session)
+        said = encode(connack, packet.version)
         if session.maximum and len(said) > session.maximum:
             said = encode(connack, packet.version)  # [MQTT-3.2.2-20] the level is left out
         if session.maximum and len(said) > session.maximum:

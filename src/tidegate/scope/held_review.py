@@ -28,7 +28,7 @@ class HeldReview:
 
     def review(self, filters: Iterable[str]) -> None:
         """Rules about these have changed."""
-        rules = next(iter(self._scopes.values())).gate.rules
+        rules = next(iter(self._scopes.values())).rules
         if not rules.holds:
             return
         if self._concerned is not None:

@@ -65,6 +65,8 @@ class States:
         self._posts: dict[str, ModeCounts] = {}
         self._shift = shift
         self._settled = True
+        self.kept = True  # in the store
+        self._placed: tuple[object, ...] = ()  # where the monitors act
 
     # -- when the rules change -----------------------------------------------------------------------------------
 
@@ -74,19 +76,32 @@ class States:
         monitors = gate.rules.monitors
         self.tallies = {one.id: self.tallies.get(one.id) or Tally() for one in monitors}
         here = f"scope:{self.scope.name}"
-        self._posts = {
-            one.id: ModeCounts(one, self._shift)
+        posted = [
+            one
             for one in monitors
             if (one.link is not None and one.link[0] == here and not one.link[1].startswith("scope:"))
             or (one.direction is not None and not one.direction.enters and one.scope == self.scope.name)
-        }
+        ]
+        placed = tuple(
+            (one.id, one.link, one.leaves, one.scope, one.direction, one.each, one.default) for one in monitors
+        )
+        same, self._placed = placed == self._placed, placed
+        if same:  # on the same links: what is counted of them stays right while sessions are brought up to the rules
+            for one in posted:
+                self._posts[one.id].attachment = one
+        else:
+            self._posts = {one.id: ModeCounts(one, self._shift) for one in posted}
+            self._settled = not (self.scope.connected and self._posts)
+            if not self._settled:
+                for post in self._posts.values():
+                    post.enter(UNSETTLED)
         gate.compiler.mode_counts = tuple(self._posts.values())
-        self._settled = not (self.scope.connected and self._posts)
-        if not self._settled:
-            for post in gate.compiler.mode_counts:
-                post.enter(UNSETTLED)
         if self.instances:
             self.site.unfinished.append(self._reviewed().__next__)
+
+    def renamed(self) -> None:
+        """Users are called otherwise: other states may be theirs after the next change of the rules."""
+        self._placed = ()
 
     def settle(self) -> None:
         """Every session has been brought up to the rules."""
@@ -187,6 +202,8 @@ class States:
 
     def ended(self, session: Session) -> None:
         """A session is over. What is remembered of its client stays, within bounds."""
+        if self.scope.shadow is not None:
+            self.scope.shadow.path.monitoring.parted(session)
         self.scope.entrance.path.monitoring.states.parted(session.entering)
         self.parted(session.leaving)
         session.entering = session.leaving = ()
@@ -206,14 +223,12 @@ class States:
 
     def listening(self, post: ModeCounts) -> list[Session]:
         """Those whose links are watched by it. After a change nobody knows before each has been looked at."""
-        if self._settled:
-            return list(post.sessions)
-        sessions = [
-            session
-            for session in self.scope.sessions.values()
-            if session.connection is not None and self.scope.subjects.fresh(session)
-        ]
-        return [one for one in sessions if one in post.sessions]
+        if not self._settled:
+            for session in list(self.scope.sessions.values()):
+                if session.connection is not None:
+                    self.scope.subjects.fresh(session)
+            self.settle()
+        return list(post.sessions)
 
     def chain(self, attachments: Iterable[Attachment], link: Link, principal: str) -> tuple[Instance, ...]:
         """The instances of a link's monitors."""
@@ -295,6 +310,8 @@ class States:
 
     def _keep(self, instance: Instance) -> None:
         instance.dirty = False
+        if not self.kept:
+            return
         where = (instance.attachment.id, instance.key)
         if self.instances.get(where) is not instance:
             return  # it was let go of meanwhile

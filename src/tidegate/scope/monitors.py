@@ -15,13 +15,13 @@ was refused. Whose state it is and how it is kept is in `states`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, undecided
-from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed, State
+from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, ModeCounts, MonitorFailed, State
 from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
 from tidegate.scope.monitor_states import States
@@ -179,10 +179,10 @@ class Monitoring:
             if modes.keys() <= calm or not post.attachment.monitor.overhears:
                 continue  # nothing happens in any of them, and there may be one for each client
             for session in self.states.listening(post):
-                if session.offered == offered or session.connection is None or not self.scope.subjects.fresh(session):
+                if session.offered == offered or session.connection is None or self._idle(post, session, calm):
                     continue
-                if post.sessions[session].mode in calm and not session.lagging:
-                    continue
+                if not self.scope.subjects.fresh(session) or self._idle(post, session, calm):
+                    continue  # under the rules in force another state may be its
                 heard = (session.outward, message.output)
                 if seen is not None and (heard in seen or (session, message.output) in seen):
                     continue
@@ -192,6 +192,12 @@ class Monitoring:
                 session.offer(delivery)
                 if seen is not None and session.offered == offered:
                     seen.add(heard)
+
+    @staticmethod
+    def _idle(post: ModeCounts, session: Session, calm: frozenset[Hashable]) -> bool:
+        """Nothing happens in the monitor of that link, or it is not watched."""
+        instance = post.sessions.get(session)
+        return instance is None or (instance.mode in calm and not session.lagging)
 
     def delivery(
         self, session: Session, message: Message, grants: list[Grant], retain: bool, group: tuple[str, str] | None
@@ -203,6 +209,10 @@ class Monitoring:
         delivery.seen = True
         delivery.by = self.ids(session)
         return delivery
+
+    def leaving(self, session: Session) -> Sequence[Instance]:
+        """The monitors of a client's link from the scope."""
+        return session.leaving
 
     def ids(self, session: Session) -> tuple[str, ...]:
         """The monitors of a client's link from the scope."""
@@ -341,7 +351,7 @@ class Monitoring:
                     tally.spent += spent
         sources: Sources = instance.sources
         if attachment.monitor.remembers and (sources or state != instance.state):
-            sources = self._remembered(instance, state, message, crossing)
+            sources = self.remembered(instance, state, message, crossing.came)
         if attachment.monitor.due(state) is not None:
             if event.is_tick:
                 instance.cause = replace(instance.cause, ticked=(crossing.count + len(outputs)) % MOST)
@@ -355,15 +365,15 @@ class Monitoring:
             crossing.message.noted = True
         return outputs
 
-    def _remembered(self, instance: Instance, state: State, message: Message, crossing: Crossing) -> Sources:
-        """The contexts that a state comes from which the instance goes to."""
+    def remembered(self, instance: Instance, state: State, message: Message, came: str) -> Sources:
+        """The contexts that a state comes from which the instance goes to. `came`: over a link of this type."""
         monitor, before = instance.attachment.monitor, instance.state
         sources: Sources = instance.sources
         if monitor.rests(state):
             return ()
         if not monitor.moved(before, state):
             return sources
-        own = self._of(message, crossing)
+        own = self._sources.of(message, came)
         return self._sources.joined(sources, own, wound=bool(sources) and monitor.wound(before, state))
 
     def _of(self, message: Message, crossing: Crossing) -> Sources:
@@ -524,7 +534,7 @@ class Monitoring:
                 if session is None:
                     self.site.timers.at(self.site.now, self.states.parted, chain)
             elif session is not None and session.connection is not None and scope.subjects.fresh(session):
-                link, chain = session.outward, session.leaving
+                link, chain = session.outward, self.leaving(session)
             elif instance.attachment.each is Each.SCOPE:
                 # the link that it would speak over is down; the time of others goes on
                 link, chain, session = Link(publisher, False, cause.link), (instance,), None

@@ -83,7 +83,7 @@ class Protector:
                 message.payload = keyring.sealed(protection.group, message.payload, topic)
             except KeysError as error:
                 return _denied(str(error), Reason.IMPLEMENTATION_SPECIFIC_ERROR)  # a PUBACK has no code for too large
-        self._mark(message)
+        self.mark(message)
         return None
 
     def _holds(self, keyring: Keyring, id: str, group: Group, message: Message) -> bool:
@@ -112,9 +112,10 @@ class Protector:
         payload = keyring.opened(message.payload, protection.under)
         if payload is not None:
             message.payload = keyring.sealed(protection.group, payload, message.topic)
-            self._mark(message)
+            self.mark(message)
 
-    def _mark(self, message: Message) -> None:
+    def mark(self, message: Message) -> None:
+        """It is sealed from now on."""
         message.context = self._contexts[message.context]
         message.facts = None
         message.form = 0  # the bytes it came in are not what is sent

@@ -41,6 +41,7 @@ class RememberedContexts:
         self.scope = scope
         self._known: Bounded[tuple[bytes, str, str, float | None], Sources] = Bounded(KEPT)
         self._carrying: Bounded[tuple[bytes, SourceContext, Sources], bytes | None] = Bounded(KEPT)
+        self._harmless: Bounded[tuple[Sources, tuple[bytes, str]], bool] = Bounded(KEPT)
         self._timed = False  # conditions read when a message was published
         self._topical = False  # or anything else that differs from message to message of one publisher
 
@@ -48,6 +49,7 @@ class RememberedContexts:
         """Other rules are in force."""
         self._known.clear()
         self._carrying.clear()
+        self._harmless.clear()
         rules = self.scope.gate.rules
         reads = rules.preferences.reads  # those of other domains' people are asked one by one: see `of`
         if rules.policies is not None:
@@ -88,9 +90,15 @@ class RememberedContexts:
         the type of its link)."""
         if not sources:
             return True
-        if own is None or self._topical or any(source.publisher != own for source in sources):
+        if own is None or self._topical:
             return False
-        return self.scope.gate.stages.owners.cache_key(sources[0].context.subject) is None
+        key = sources, own
+        harmless = self._harmless.get(key)
+        if harmless is None:
+            harmless = self._harmless[key] = all(source.publisher == own for source in sources) and (
+                self.scope.gate.stages.owners.cache_key(sources[0].context.subject) is None
+            )
+        return harmless
 
     def restored(self, stored: Iterable[object]) -> Sources:
         """What the store kept; the version before had the contexts alone."""

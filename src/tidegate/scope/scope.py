@@ -6,6 +6,7 @@ A connection sees it as its host (session.Host) and hands each kind of packet to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step
 from tidegate.monitor import ModeRevision
@@ -33,6 +34,9 @@ from tidegate.scope.withdrawn_access import WithdrawnAccess
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
 from tidegate.session.packet_costs import NODE, OVERLAPPING, PLAN, TARGET
 
+if TYPE_CHECKING:
+    from tidegate.scope.shadow import ShadowScope
+
 NOBODY = Silent()
 
 
@@ -58,6 +62,8 @@ class Scope:
         self.node = node
         self.site = site
         self.audit = audit
+        self.rules = rules
+        self.shadow: ShadowScope | None = None  # decides what is not enforced here
         self.sessions = Sessions()
         self.bridges: dict[
             str, Session
@@ -74,7 +80,7 @@ class Scope:
         self.gate = Gate(
             self.subscriptions,
             self.shares,
-            rules=rules,
+            rules=rules.in_force(name),
             clock=site,
             fresh=self.subjects.fresh,
             retired=audit.retired,
@@ -175,7 +181,7 @@ class Scope:
 
     def change(self, rules: RuleSet) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
-        before = self.gate.rules
+        before = self.rules
         self.adopt(rules)
         self.publishers.changed(before)
         self.site.generation += 1
@@ -183,7 +189,8 @@ class Scope:
 
     def adopt(self, rules: RuleSet) -> None:
         """Other rules are in force here, and will be in all scopes of the node before anything else happens."""
-        self.gate.change(rules)
+        self.rules = rules
+        self.gate.change(rules.in_force(self.name))
         self.path.change()
         self.subscribing.changed()
 

@@ -25,6 +25,7 @@ from tidegate.scope.link_opening import carried
 from tidegate.scope.node_links import LinkEnd, NodeLinks
 from tidegate.scope.protection import Keyring
 from tidegate.scope.scope import NOBODY, Scope
+from tidegate.scope.shadow import ShadowScope
 from tidegate.scope.stored_publisher_rules import Publishers
 from tidegate.session import Site
 from tidegate.wire import Reason
@@ -72,7 +73,7 @@ class Realm:
 
     @property
     def rules(self) -> RuleSet:
-        return next(iter(self.scopes.values())).gate.rules
+        return next(iter(self.scopes.values())).rules
 
     def scope(self, name: str) -> Scope:
         """One that is there, or is about to be."""
@@ -93,6 +94,7 @@ class Realm:
         before = self.rules
         for scope in (*self.scopes.values(), *self._closed.values()):
             scope.adopt(rules)
+            self._shadow(scope, rules)
         gone = self._arrange(rules)
         self.publishers.changed(before)
         self.site.generation += 1
@@ -109,6 +111,7 @@ class Realm:
         if names:
             for scope in (*self.scopes.values(), *self._closed.values()):
                 scope.lifetime.rename(names)
+                scope.path.monitoring.states.renamed()
 
     def open_links(self, before: Iterable[ScopeLink]) -> None:
         """Links that are new or have changed carry what is retained. `before`: those that there were."""
@@ -185,8 +188,20 @@ class Realm:
                 del self._closed[name]
                 self.site.on_alarm.remove(scope.gate.cache.tick)
 
+    def _shadow(self, scope: Scope, rules: RuleSet) -> None:
+        """Where rules are not enforced they are decided in the shadow of a scope."""
+        shadow = scope.shadow
+        if not rules.shadows(scope.name):
+            scope.shadow = None
+            if shadow is not None:
+                shadow.close()
+        elif shadow is None:
+            scope.shadow = ShadowScope(scope, rules, self._stopwatch)
+        else:
+            shadow.adopt(rules)
+
     def _made(self, name: str, rules: RuleSet) -> Scope:
-        return self._make_scope(
+        scope = self._make_scope(
             name=name,
             node=self.node,
             site=self.site,
@@ -199,6 +214,8 @@ class Realm:
             shift=self._shift,
             keyring=self._keyring,
         )
+        self._shadow(scope, rules)
+        return scope
 
     def _join(self, link: ScopeLink, rules: RuleSet) -> None:
         source, target = self.scopes[link.source], self.scopes[link.target]

@@ -391,7 +391,7 @@ class SpreadingSubscriptions:
         before = self._wants.get(key)
         if wants == (before or {}):
             return ()
-        space = next(iter(self._scopes.values())).gate.rules.space
+        space = next(iter(self._scopes.values())).rules.space
         called = space.called_before(scope_name, filter)
         if before is None:
             for name in called:
@@ -427,13 +427,13 @@ class SpreadingSubscriptions:
             if end.link.forward is Forward.SUBSCRIPTIONS:
                 return end.link.name, end.wanted_there.here.get(grant.filter, Want(grant.qos))
             return end.link.name, Want(grant.qos, () if end.greeted is None else (end.greeted.node,))
-        levels = next(iter(self._scopes.values())).gate.rules.levels
+        levels = next(iter(self._scopes.values())).rules.levels
         demand = effective_demand(levels, session.subject.level, grant.terms.demand, session.outward.demand)
         return "", Want(grant.qos, (), (demand.text,) if demand.names else ())
 
     def _monitored(self) -> frozenset[tuple[str, str]]:
         """What monitors listen to that hear what nobody has subscribed to, by their scope."""
-        rules = next(iter(self._scopes.values())).gate.rules
+        rules = next(iter(self._scopes.values())).rules
         return frozenset(
             (place, filter)
             for each in rules.monitors

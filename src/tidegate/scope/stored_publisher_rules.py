@@ -120,7 +120,7 @@ class Publishers:
     @property
     def _rules(self) -> RuleSet:
         """Those of the administrator, which are the same in all scopes."""
-        return next(iter(self._scopes.values())).gate.rules
+        return next(iter(self._scopes.values())).rules
 
     @property
     def revision(self) -> int:
@@ -243,6 +243,15 @@ class Publishers:
             self._sessions[key].discard(session)
             if not self._sessions[key]:
                 del self._sessions[key]
+
+    def retire(self, retired: Callable[[str], bool]) -> None:
+        """Whoever is no more, by the id, and has no rules left gives its place back: that id never publishes again."""
+        for id, key in [each for each in self._identified.items() if retired(each[0])]:
+            if not (entry := self._entries[key]).book.rules:
+                del self._entries[key], self._identified[id]
+                self._unidentified = {name: other for name, other in self._unidentified.items() if other != key}
+                self.counted(entry.through).publishers -= 1
+                self.site.store.keep(ROOM, key, None)
 
     def changed(self, old: RuleSet) -> None:
         """Other rules of the administrator are in force."""
@@ -433,7 +442,9 @@ class Publishers:
             if self._expiring and self._expiring[0][0] <= now:
                 keys.add(heappop(self._expiring)[1])
         for key in keys:
-            entry = self._entries[key]
+            entry = self._entries.get(key)
+            if entry is None:
+                continue  # it has given its place back
             over = (
                 []
                 if entry.active_rules is None

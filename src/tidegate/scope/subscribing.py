@@ -23,6 +23,7 @@ from tidegate.policy.capability.proof import READ, Asked, filters_of, objection,
 from tidegate.policy.demands import read_demand
 from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
+from tidegate.scope.subscription_patterns import SubscriptionPatterns
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
 from tidegate.session.packet_costs import CONDITION, FILTER, TARGET
 from tidegate.session.usage import filter_weight
@@ -90,6 +91,7 @@ class Subscribing:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.site = scope.site
+        self.patterns = SubscriptionPatterns()
         self._touched = 0  # cached topics looked at in this turn
         self._touched_at = -1.0
         self._conditions: Bounded[str, Predicate] = Bounded(WHERES, self._condition)  # of subscribers
@@ -105,7 +107,10 @@ class Subscribing:
             self._check_available(packet)
         if not self.scope.subjects.fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        if refusal := self._unproven(session, packet) or self._unknown_demand(packet):
+        refusal, shadow = self._unproven(session, packet) or self._unknown_demand(packet), self.scope.shadow
+        if refusal and not self.scope.gate.rules.enforcing and shadow is not None:
+            shadow.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
+        elif refusal:
             self.scope.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
             refused = tuple(int(refusal.reason) for _ in packet.subscriptions)
             text = refusal.said or (f"denied by {refusal.rule}" if self.site.limits.explain else None)
@@ -186,7 +191,8 @@ class Subscribing:
             request.where = self._conditions[text]
         except PredicateError as error:
             self.site.counters.denied += 1
-            request.error = str(error)
+            request.error = str(error) if self.scope.gate.rules.enforcing else ""
+            request.terms = request.terms if request.error else NO_TERMS
 
     def _condition(self, text: str) -> Predicate:
         return condition(text, self.scope.gate.rules.functions)
@@ -232,6 +238,8 @@ class Subscribing:
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
             return Reason.QUOTA_EXCEEDED, denied
+        if old is None and not self.patterns.fits(session, filter, limits.patterns):
+            return Reason.QUOTA_EXCEEDED, denied
         if old is None and (bound := self._full(session, "subscriptions", filter_weight(subscription.filter))):
             return Reason.QUOTA_EXCEEDED, Deny(step=Step.READ, rule=bound, reason=Reason.QUOTA_EXCEEDED)
         return Reason.SUCCESS, denied
@@ -271,6 +279,8 @@ class Subscribing:
         grant.replays = grant.group is None and (handling == 0 or (handling == 1 and old is None))
         self._note(grant, subscription)
         self.scope.audit.subscribed(session, grant)
+        if self.scope.shadow is not None:
+            self.scope.shadow.subscribed(subscription.filter, session.outward)
         request.reasons.append(int(grant.qos))
         request.granted.append(grant)
 
@@ -291,6 +301,7 @@ class Subscribing:
             self._left(old)
         else:
             self.site.accounts.add(session.usage, "subscriptions", filter_weight(subscription.filter))
+            self.patterns.add(session, filter)
         self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is None:
@@ -447,6 +458,7 @@ class Subscribing:
         else:
             session.shares -= self.scope.shares.remove(group, inner, session)
         self.site.accounts.add(session.usage, "subscriptions", -filter_weight(filter))
+        self.patterns.remove(session, inner)
         self._left((session.subscriptions or {})[filter])
         self._touch(inner)
         return group is not None

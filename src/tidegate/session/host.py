@@ -57,6 +57,11 @@ class Route(Protocol):
         ...
 
     @property
+    def asked(self) -> Any:
+        """What `AskedWay` takes; None: the general path, unless it is `fast`."""
+        ...
+
+    @property
     def cross(self) -> tuple[tuple[bytes | None, tuple[Session, ...]], ...]:
         """And to these with another property field; None: with none, as 3.1.1 has it; LINKS: in an envelope."""
         ...
@@ -102,8 +107,19 @@ Events = tuple[tuple[Any, Message], ...]
 """Messages that go on, each with the plan it follows, which only the path reads."""
 
 
+class AskedWay(Protocol):
+    """The steps of QoS 0 messages without properties that have to be looked at (`scope.asked_lane`)."""
+
+    def publish(self, plan: Any, asked: Any, payload: bytes, frame: bytes, source: Session) -> Refusal | bool:
+        """True: it went on; False: it has to take the general path; else why it may not, which is audited."""
+        ...
+
+
 class Path(Protocol):
     """The steps that a published message takes (`scope.path`). `plan` is its route."""
+
+    @property
+    def asked(self) -> AskedWay: ...
 
     def publish(self, plan: Any, message: Message, source: Session) -> int | Refusal:
         """QoS 0 and 1: how many it reached, or why it did not go on; a denial is audited."""

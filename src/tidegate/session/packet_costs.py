@@ -43,6 +43,7 @@ REST: Final = 3  # times its price, before another one begins
 STRETCH: Final = 2048  # bytes of quick packets that are read before their price is counted
 QUICK: Final = 1  # a QoS 0 message with a known route, for each eight receivers
 ACKNOWLEDGED: Final = 1  # an acknowledgement in its shortest form
+FLUSH_BYTES: Final = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 LARGE: Final = 16 * 1024  # bytes: a packet that is longer is paid for while it comes
 BYTES: Final = 1024  # of it that cost a microsecond
 READ_ON: Final = LONG  # to read on in such a packet when its sender is served: nobody else is in the same stretch

@@ -168,6 +168,16 @@ class Publishing:
             raise ProtocolError("unknown topic alias")  # MQTT 5, 3.3.2.3.4
         return known
 
+    def ask(self, route: Route, payload: bytes, frame: bytes) -> None:
+        """A QoS 0 publish without properties, of a route whose messages have to be looked at."""
+        outcome = self.path.asked.publish(route, route.asked, payload, frame, self.session)
+        if outcome is True:
+            return
+        if outcome is False:
+            self.take(route, payload, 0, False, 0, NONE, None)
+        else:
+            self._refused(0, 0, outcome)
+
     def take(
         self,
         route: Route,

@@ -310,20 +310,26 @@ class DeliveryQueue(Outlet):
         """What the store kept, in its order.
 
         That QoS 1 went from the queue on its way is not in the store. What was sent directly after it is: it waits
-        behind it again, under a new identifier, or it would overtake [MQTT-4.6.0-5].
+        behind it again, under a new identifier, or it would overtake [MQTT-4.6.0-5]. The store is told: else the next
+        start would find it under an identifier that something else has by then, and which of both the other side
+        releases or acknowledges could not be told.
         """
+        exchanges = {one.pid for one in deliveries if one.qos == 2 and one.state is not State.QUEUED}
         for delivery in deliveries:
+            self.pid = max(self.pid, delivery.pid)
+            inflight = self._inflight or {}
+            taken = delivery.qos == 1 and (delivery.pid in exchanges or delivery.pid in inflight)
             overtakes = delivery.qos == 1 and self._queue is not None
-            if delivery.pid and delivery.state is not State.QUEUED and not overtakes:
-                if self._inflight is None:
-                    self._inflight = {}
+            if delivery.pid and delivery.state is not State.QUEUED and not overtakes and not taken:
+                self._inflight = inflight
                 delivery.seen = True
-                self._inflight[delivery.pid] = delivery
+                inflight[delivery.pid] = delivery
                 self._fly(len(delivery.message.payload))
-                self.pid = max(self.pid, delivery.pid)
             else:
                 delivery.state = State.QUEUED
-                delivery.pid = 0
+                if delivery.pid:
+                    delivery.pid = 0
+                    self.site.store.update(delivery)
                 if self._queue is None:
                     self._queue = deque()
                 self._queue.append(delivery)

@@ -1,4 +1,4 @@
-"""The reading side of one connection: frames, the handshake, and the packets that a client sends.
+"""The reading side of one connection: frames, and the packets that a client sends.
 
 `receive` is the hot path (docs/design/hot-path.md). QoS 0 publishes without properties whose route is known are passed
 on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; `wire` has the rest.
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from tidegate.errors import PacketError, ProtocolError
-from tidegate.session.host import Lane
-from tidegate.session.other_protocols import spoken
+from tidegate.session.host import Lane, Route
 from tidegate.session.packet_costs import (
     ACKNOWLEDGED,
     AMPLE,
     BYTES,
+    FLUSH_BYTES,
     LARGE,
     LONG,
     QUICK,
@@ -31,8 +31,9 @@ from tidegate.session.packet_costs import (
     Payer,
     price,
 )
-from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
+from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold
 from tidegate.session.priced_decode import priced
+from tidegate.session.reading_handshake import read_handshake
 from tidegate.session.reencoding import cross
 from tidegate.session.session import Session
 from tidegate.wire import (
@@ -57,13 +58,11 @@ from tidegate.wire import (
     Unsubscribe,
     announced,
     frame,
-    level,
 )
 
 if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
-FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 PUBREL = 0x62
 MAX_CONNECT = 128 * 1024  # bytes of a CONNECT or an AUTH, unless the listener says otherwise
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
@@ -159,9 +158,9 @@ class Reader:
         if not site.opened:
             site.open()
         self.last_read = site.now
-        unread = self.unread
+        unread, alone, after = self.unread, None, 0
         # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
-        # as in `_read`, without its loop; what does not fit is read there.
+        # as in `read`, without its loop; what does not fit is read there.
         if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
             length, start = data[1], 2
             if length > 127:
@@ -171,12 +170,9 @@ class Reader:
             if start + length == end and end <= self.max_packet:
                 after = start + 2 + (data[start] << 8 | data[start + 1])
                 route = self.lane.plans.get(data[start + 2 : after])
-                if (
-                    route is not None
-                    and (fast := route.fast) is not None
-                    and ((after <= end) if not self.v5 else (after < end and not data[after]))
-                    and (not route.guarded or route.calm(self.connection.session))
-                ):
+                if route is None or not ((after <= end) if not self.v5 else (after < end and not data[after])):
+                    pass
+                elif (fast := route.fast) is not None and (not route.guarded or route.calm(self.connection.session)):
                     for target in fast:
                         out = target.out
                         if not out:
@@ -190,6 +186,8 @@ class Reader:
                     if site.read > FLUSH_BYTES:
                         site.flush()
                     return
+                elif route.asked is not None and site.effort <= site.room and not site.waiting.heap:
+                    alone = route
         if unread or self.waiting:
             if isinstance(unread, bytes):
                 unread = self.unread = bytearray(unread)
@@ -208,10 +206,12 @@ class Reader:
         before, payer, opened = site.effort, self.payer, connection.phase is OPEN
         try:
             try:
-                if self.work is not None and not self._work_on():
+                if alone is not None:
+                    used = self._ask(alone, data, after)
+                elif self.work is not None and not self._work_on():
                     used = 0
                 else:
-                    used = self._read(data) if opened else self._read_handshake(data)
+                    used = self.read(data) if opened else read_handshake(self, data)
             except PacketError as error:
                 connection.fail(error)
                 return
@@ -227,6 +227,19 @@ class Reader:
             payer.credit = credit = payer.credit + before - site.effort
             if credit < 0:
                 self._settle(payer)
+
+    def _ask(self, route: Route, data: bytes, after: int) -> int:
+        """A QoS 0 publish that came alone, and has to be looked at; `after`: where its topic ends."""
+        site, end = self.site, len(data)
+        self.publishing.ask(route, data[after + self.v5 :], data)
+        site.publishes += 1
+        site.effort += QUICK
+        if self.payer.until > site.heavy_after:
+            site.heavy += 1
+        site.read += end
+        if site.read > FLUSH_BYTES:
+            site.flush()
+        return end
 
     def _settle(self, payer: Payer) -> None:
         """A client that has taken too much while others publish has to wait."""
@@ -263,7 +276,7 @@ class Reader:
         grown, self.held = held > self.held, held
         return not grown or site.handshake_bytes <= site.limits.handshake_bytes
 
-    def _read(self, data: bytes) -> int:
+    def read(self, data: bytes) -> int:
         """Takes all whole frames; how many bytes that was."""
         # hot: for a QoS 0 publish with a known route, one dict lookup and one append per target
         site = self.site
@@ -338,9 +351,12 @@ class Reader:
                                 self._wait()
                                 break
                             payload = data[after + 1 if v5 else after : stop]
-                            publishing.take(
-                                route, payload, 0, False, 0, NONE, None, b"", data[pos:after], data[after:stop]
-                            )
+                            if route.asked is not None:
+                                publishing.ask(route, payload, data if not pos and stop == end else data[pos:stop])
+                            else:
+                                publishing.take(
+                                    route, payload, 0, False, 0, NONE, None, b"", data[pos:after], data[after:stop]
+                                )
                             if connection.phase is not OPEN:
                                 pos = end  # it was denied, and that ended the connection
                                 break
@@ -403,7 +419,7 @@ class Reader:
                     publishes += 1
                 elif first >> 4 == Type.CONNECT:
                     raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2], whatever is in it
-                if not self._affords(first >> 4, length):
+                if not self.affords(first >> 4, length):
                     # This turn has done enough: it comes after those who ask for less. What is known goes on meanwhile.
                     publishes -= first >> 4 == Type.PUBLISH
                     break
@@ -448,7 +464,7 @@ class Reader:
         site = self.site
         return site.effort > (share if self.payer.until > site.heavy_after else min(AMPLE, begun + LONG))
 
-    def _affords(self, kind: int, length: int) -> bool:
+    def affords(self, kind: int, length: int) -> bool:
         """Whether this turn has room for a packet; its price is counted. Else its sender has to wait."""
         site = self.site
         if site.effort > site.room or self.has_to_rest():
@@ -510,54 +526,6 @@ class Reader:
         if self.connection.phase is not CLOSED:
             self._wait(until)
         return False
-
-    # -- the handshake -----------------------------------------------------------------------------------------
-
-    def _read_handshake(self, data: bytes) -> int:
-        connection = self.connection
-        pos = 0
-        while connection.phase in (Phase.NEW, Phase.WAITING) and pos < len(data):
-            if connection.phase is Phase.NEW and data[0] != Type.CONNECT << 4:
-                # [MQTT-3.1.0-1] the first packet is CONNECT; whoever sends another may not speak MQTT at all
-                if language := spoken(data):
-                    connection.host.handshake.misdirected(connection, language)
-                raise ProtocolError("the first packet is not CONNECT")
-            if connection.phase is Phase.NEW and V5 in (level(data[start:12]) for start in range(2, 6)):
-                connection.version = V5  # so that it is refused in its own words even if it cannot be decoded
-            whole = frame(data, pos, self.max_packet if connection.phase is Phase.WAITING else self.max_connect)
-            if whole is None:
-                self.need = announced(data, pos) - pos
-                return pos
-            first, start, stop = whole
-            if connection.phase is Phase.WAITING and first >> 4 not in (Type.AUTH, Type.DISCONNECT):
-                if connection.authentication is not None:
-                    raise ProtocolError("only AUTH and DISCONNECT before CONNACK")  # [MQTT-3.1.2-30]
-                return pos  # sent ahead of CONNACK; it is read when the handshake is over
-            if stop - pos > self.max_connect:
-                raise ProtocolError("AUTH larger than this listener allows", Reason.PACKET_TOO_LARGE)
-            if not self._affords(first >> 4, stop - start):
-                return pos
-            packet = priced(self.site, first, data[start:stop], connection.version)
-            pos = stop
-            if isinstance(packet, Connect):
-                if connection.phase is not Phase.NEW:
-                    raise ProtocolError("a second CONNECT")
-                connection.version = packet.version
-                connection.old, connection.bridge = packet.old, packet.bridge
-                wants = packet.properties.request_problem_information
-                connection.problem_information = wants != 0
-                connection.client_max_packet = packet.properties.maximum_packet_size or 0
-                connection.phase = Phase.WAITING
-                connection.host.handshake.connect(connection, packet)
-            elif isinstance(packet, Auth):
-                connection.host.handshake.auth(connection, packet)
-            elif isinstance(packet, Disconnect):
-                connection.disconnected(packet)
-        if connection.phase is OPEN and pos < len(data):
-            return pos + self._read(data[pos:])
-        if len(data) - pos > self.max_packet + FLUSH_BYTES:
-            raise ProtocolError("too much sent ahead of CONNACK", Reason.PACKET_TOO_LARGE)
-        return pos
 
     # -- packets -----------------------------------------------------------------------------------------------
 

@@ -56,8 +56,9 @@ class Limits:
     retained_bytes: int = 2**30
     subscriptions: int = 10_000  # per session
     shares: int = 100  # shared subscriptions per session
+    patterns: int = 100  # of wildcards among the subscriptions of one session: see `scope.subscription_patterns`
     held: int = 100  # subscriptions per session that nobody allows yet, with `subscribe: hold`
-    topic_levels: int = 128
+    topic_levels: int = MAX + 1  # as many as the longest topic can have
     topic_length: int = MAX  # bytes
     handshake_bytes: int = 16 * 2**20  # of clients that have not logged in, all together
     max_qos: int = 2
@@ -99,6 +100,7 @@ class Counters:
         "frames_sent",
         "publishes_received",
         "refused",
+        "shadowed",
     )
 
     def __init__(self) -> None:
@@ -109,6 +111,7 @@ class Counters:
         self.dropped = 0  # by full queues and slow consumers
         self.expired = 0
         self.denied = 0
+        self.shadowed = 0  # would have been denied, if rules were enforced
         self.refused = 0  # connections
         self.connections = 0  # ever accepted
 

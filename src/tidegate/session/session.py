@@ -190,7 +190,7 @@ class Session(DeliveryQueue):
             return  # settled meanwhile, or handed to another member of its group
         self.window -= 1
         if delivery.state is RELEASED:
-            self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
+            _release(self, delivery)
         elif (shown := self.decider.permits(self, delivery)) is Later.LATER:
             self.window += 1
             self.defer(delivery)
@@ -561,11 +561,7 @@ class Session(DeliveryQueue):
             delivery.state = RELEASED
             if delivery.row:
                 self.site.store.update(delivery)
-        if delivery.row:
-            # a crash after PUBREL must not lead to a PUBLISH under an identifier the client has let go of
-            self.site.store.after(_release, self, delivery, self.connection)
-        else:
-            self.send(PUBREL + pid.to_bytes(2, "big"))
+        _release(self, delivery)
 
     def completed(self, pid: int) -> None:
         """PUBCOMP."""
@@ -594,9 +590,11 @@ class Session(DeliveryQueue):
         self._inflight = self._queue = self._again = self.incoming = None
 
 
-def _release(session: Session, delivery: Delivery, connection: Connection | Any | None) -> None:
-    """PUBREL, unless the client has gone meanwhile."""
-    if connection is not None and session.connection is connection:
+def _release(session: Session, delivery: Delivery, safe: Connection | Any | None = None) -> None:
+    """PUBREL, once it is `safe`: after a crash no PUBLISH may use an identifier that the client has let go of."""
+    if delivery.row and safe is None:
+        session.site.store.after(_release, session, delivery, session.connection)
+    elif safe is None or session.connection is safe:  # else the client has gone meanwhile
         session.send(PUBREL + delivery.pid.to_bytes(2, "big"))
 
 

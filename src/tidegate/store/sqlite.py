@@ -36,6 +36,7 @@ from typing import Any, Final
 import structlog
 
 from tidegate.errors import StoreError
+from tidegate.store.backup import copy_database
 from tidegate.store.batch import Batch, Callback, Notes
 from tidegate.store.disk import create_folder
 from tidegate.store.load import Snapshot
@@ -78,7 +79,7 @@ class SqliteStore(Notes):
         self._scheduled = False
         self._closed = False
         # shared with the writer
-        self._inbox: SimpleQueue[tuple[Batch, bool]] = SimpleQueue()  # the flag: the writer ends after it
+        self._inbox: SimpleQueue[tuple[Batch, bool] | Callback] = SimpleQueue()  # the flag: the writer ends after it
         self._safe: deque[Batch] = deque()
         self._give_up = threading.Event()
         self._failure: Exception | None = None
@@ -161,6 +162,13 @@ class SqliteStore(Notes):
             self._ready.append((callback, args))
             self._schedule()
 
+    def copy(self, target: Path, told: Callable[[Exception | None], None]) -> None:
+        """A copy of the database in a new file; `told` runs on the loop. Commits wait until it is made."""
+        if self._writer is None or self._closed:
+            told(StoreError(f"{self._path} is not open"))
+        else:
+            self._inbox.put((self._copy, (target, told)))
+
     # on the loop
 
     def _wake(self) -> None:
@@ -228,16 +236,30 @@ class SqliteStore(Notes):
 
     def _write(self) -> None:
         try:
-            batch, last = self._inbox.get()
+            last = False
             while not last:
-                if self._commit(batch):
-                    self._tell(self._settle)
-                batch, last = self._inbox.get()
-            self._finish(batch)
+                match self._inbox.get():
+                    case Batch() as batch, True:
+                        last = True
+                        self._finish(batch)
+                    case Batch() as batch, _:
+                        if self._commit(batch):
+                            self._tell(self._settle)
+                    case function, arguments:
+                        function(*arguments)
         except Exception as error:
             self._failure = error
             self.refusing = True
             log.exception("the store's writer ended; durable publishes are refused", path=str(self._path))
+
+    def _copy(self, target: Path, told: Callable[[Exception | None], None]) -> None:
+        assert self._connection is not None
+        failure: Exception | None = None
+        try:
+            copy_database(self._connection, target)
+        except (sqlite3.Error, OSError) as error:
+            failure = error
+        self._tell(partial(told, failure))
 
     def _commit(self, batch: Batch) -> bool:
         """Write it, however long it takes. False: given up, because the store is to be closed."""

@@ -71,6 +71,18 @@ class ShowTopic(ControlCommand):
     scope: Name | None = None
 
 
+@command("topic_read")
+class ReadTopic(ControlCommand):
+    """What is retained there, as it would be sent to whoever asks, over this connection."""
+
+    topic: Text
+    scope: Name | None = None
+    user: Text
+    identity: str
+    address: Text = "unknown"
+    level: Text = "plain"
+
+
 @command("client_disconnect")
 class DisconnectClient(SignedCommand):
     """Its session stays, as after any disconnection; its will is due."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Len
 from pydantic import Strict
 
 from tidegate.net.control_command import ControlCommand, Counter, Flag, Seconds, SignedCommand, Text, command
@@ -47,6 +47,26 @@ class GetOwnHistory(ControlCommand):
     user: Text
     identity: str
     limit: Limit = 100
+
+
+@command("me_retained")
+class ListOwnRetained(ControlCommand):
+    """The topics under which something of theirs is retained; the first ones."""
+
+    user: Text
+    identity: str
+    limit: Limit = 100
+
+
+@command("me_shown")
+class ShowOwn(ControlCommand):
+    """The newest message that is retained of theirs under some topics, and what of it these people would be sent."""
+
+    user: Text
+    identity: str
+    topics: Annotated[tuple[Text, ...], Len(0, 50)] = ()
+    readers: Annotated[tuple[Text, ...], Len(0, 50)] = ()
+    level: Text = "plain"
 
 
 @command("me_export")

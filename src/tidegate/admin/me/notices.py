@@ -23,12 +23,13 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from tidegate.admin.give_way import give_way
 from tidegate.admin.me.people import OwnersNode, devices_of
 from tidegate.config import Config
 from tidegate.config.load import free_configs
 from tidegate.config.me import Names
+from tidegate.explain.effects import publisher
 from tidegate.explain.reader_changes import Differences, Gained, Moment, ReaderChanges
+from tidegate.give_way import give_way
 from tidegate.policy.identities import USER
 from tidegate.policy.preferences import Preference
 from tidegate.session import Subject
@@ -265,19 +266,8 @@ class Notices:
         return [each for each in people.values() if each[0] in config.directory.users]
 
     def _publisher(self, config: Config, user: str, identity: str | bool) -> Subject:
-        known = config.built.directory.known(user=user)
-        return Subject(
-            kind="client",
-            client="",
-            user=user,
-            scope=next(iter(config.scopes)),
-            node=config.node.name,
-            domain=config.built.rules.domain,
-            roles=known.roles,
-            groups=known.groups,
-            attributes=known.attributes,
-            identity=identity if isinstance(identity, str) else self._node.identities.owner(user),
-        )
+        whose = identity if isinstance(identity, str) else self._node.identities.owner(user)
+        return publisher(config, user, whose)
 
     def _tell(self, person: _Watched, gained: Sequence[Gained], differences: Differences, by: Sequence[str]) -> None:
         """Writes it down. What others say of their own data is not told."""

@@ -19,6 +19,7 @@ from tidegate import topics
 from tidegate.admin import slices
 from tidegate.admin.documents import history_entry, own_group, owns
 from tidegate.admin.live.rows import session_row, subscription_rows
+from tidegate.admin.live.values import Values, told
 from tidegate.admin.me import commands as me
 from tidegate.admin.me.deliveries import Deliveries, Wanted
 from tidegate.admin.me.people import Owned, OwnersNode, devices_of
@@ -29,8 +30,9 @@ from tidegate.explain.readers import ReaderClass, Readers
 from tidegate.net.control_command import typed
 from tidegate.net.control_socket import Command
 from tidegate.policy.publisher_rules import ActiveRule
+from tidegate.scope import Scope
 from tidegate.scope.sessions import FIRST
-from tidegate.session import Subject
+from tidegate.session import Message, Subject
 
 NAMED: Final = 1000
 """Names told of one class of readers."""
@@ -45,8 +47,9 @@ _SHOWN: Final = ("roles", "groups", "attributes", "public_key")
 class OwnData:
     """Answers people about themselves."""
 
-    def __init__(self, node: OwnersNode) -> None:
+    def __init__(self, node: OwnersNode, values: Values) -> None:
         self._node = node
+        self._values = values
 
     def commands(self) -> dict[str, Command]:
         return dict(
@@ -54,6 +57,8 @@ class OwnData:
                 typed(me.ListReaders, self.readers),
                 typed(me.ListDeliveries, self.deliveries),
                 typed(me.GetOwnHistory, self.history),
+                typed(me.ListOwnRetained, self.retained),
+                typed(me.ShowOwn, self.shown),
                 typed(me.ExportOwn, self.export),
                 typed(me.ListNotices, self.notices),
                 typed(me.FollowNotices, self.follow_notices),
@@ -161,16 +166,61 @@ class OwnData:
     def follow_notices(self, command: me.FollowNotices) -> AsyncIterator[list[dict[str, Any]]]:
         return self._node.own_data.notices.follow(command.user, command.identity, command.since)
 
+    # -- what is kept of it --------------------------------------------------------------------------------------------
+
+    def _own(self, user: str, identity: str) -> dict[str | None, str]:
+        """They themselves and their devices, by name, with the id of each."""
+        devices = devices_of(self._node.config, user)
+        return {user: identity, **{each: self._node.identities.owner(each) for each in devices}}
+
+    async def retained(self, command: me.ListOwnRetained) -> dict[str, Any]:
+        """Topics under which something of theirs is retained, without what it says."""
+        found: dict[str, float] = {}
+        async for _, message in self._theirs(self._own(command.user, command.identity)):
+            found[message.topic] = max(message.published, found.get(message.topic, 0.0))
+            if len(found) > command.limit:
+                break
+        items = [{"topic": topic, "published": at} for topic, at in sorted(found.items())]
+        return {"complete": len(items) <= command.limit, "items": items[: command.limit]}
+
+    async def shown(self, command: me.ShowOwn) -> dict[str, Any]:
+        """The newest message of theirs under each topic, and as which of these people would be sent it."""
+        config, items = self._node.config, []
+        own = self._own(command.user, command.identity)
+        if command.readers and config.me.names is not Names.USERS:
+            raise Problem("names of others are not told here; leave `readers` out", problem="forbidden")
+        readers = [each for each in command.readers if each in config.directory.users]
+        for topic in command.topics:
+            for scope in list(self._node.scopes.values()):
+                message = scope.retained.get(topic)
+                if message is None or not Owned(scope, own)(message):
+                    continue
+                self._node.site.open()
+                sent = {each: self._values.would_be_sent(scope, each, message, command.level) for each in readers}
+                items.append({**told(message), "scope": scope.name, "sent": sent})
+                await asyncio.sleep(0)
+        return {"items": items, "rules": self._node.audit.version}
+
+    async def _theirs(self, own: Mapping[str | None, str]) -> AsyncIterator[tuple[Scope, Message]]:
+        """Retained messages that are theirs alone, in slices: what comes from several is nobody's to take away."""
+        for scope in list(self._node.scopes.values()):
+            last, theirs = "", Owned(scope, own)
+            while names := scope.retained.names.after(last, SLICE):
+                for message in filter(None, map(scope.retained.get, names)):
+                    if theirs(message):
+                        yield scope, message
+                last = names[-1]
+                await asyncio.sleep(0)
+
     # -- everything ----------------------------------------------------------------------------------------------------
 
     async def export(self, command: me.ExportOwn) -> dict[str, Any]:
         """Everything that this node has of somebody, and what the pipeline has kept."""
         config, user, identity = self._node.config, command.user, command.identity
+        own = self._own(user, identity)
         entry = config.directory.users.get(user)
         person = {} if entry is None else entry.model_dump(mode="json", exclude_defaults=True)
         devices = devices_of(config, user)
-        own: dict[str | None, str] = {user: identity}
-        own |= {each: self._node.identities.owner(each) for each in devices}
         clients = {
             name: each.model_dump(mode="json", exclude_defaults=True)
             for name, each in config.directory.clients.items()
@@ -219,32 +269,24 @@ class OwnData:
         return found
 
     async def _retained(self, own: Mapping[str | None, str]) -> dict[str, Any]:
-        """Retained messages that are theirs alone: what comes from several is nobody's to take away."""
         found: list[dict[str, Any]] = []
         size, complete = 0, True
-        for scope in list(self._node.scopes.values()):
-            last, theirs = "", Owned(scope, own)
-            while names := scope.retained.names.after(last, SLICE):
-                for message in filter(None, map(scope.retained.get, names)):
-                    if not theirs(message):
-                        continue
-                    owner = scope.gate.attributes.context(message).subject
-                    if len(found) == KEPT or size + message.size > BYTES:
-                        complete = False
-                        continue
-                    size += message.size
-                    found.append(
-                        {
-                            "topic": message.topic,
-                            "scope": scope.name,
-                            "published": message.published,
-                            "user": owner.user,
-                            "client": owner.client,
-                            "payload": b64encode(message.payload).decode(),
-                        }
-                    )
-                last = names[-1]
-                await asyncio.sleep(0)
+        async for scope, message in self._theirs(own):
+            owner = scope.gate.attributes.context(message).subject
+            if len(found) == KEPT or size + message.size > BYTES:
+                complete = False
+                continue
+            size += message.size
+            found.append(
+                {
+                    "topic": message.topic,
+                    "scope": scope.name,
+                    "published": message.published,
+                    "user": owner.user,
+                    "client": owner.client,
+                    "payload": b64encode(message.payload).decode(),
+                }
+            )
         return {"complete": complete, "items": found}
 
 

@@ -5,6 +5,7 @@
   const kept = (() => { try { return localStorage.getItem("theme"); } catch { return null; } })();
   if (kept === "dark" || kept === "light") root.dataset.theme = kept;
 
+  const waiting = new Set();
   start(); // the page is there: this script is deferred
 
   function start() {
@@ -27,16 +28,24 @@
   function follow() {
     const worker = new SharedWorker("/ui/assets/events.js");
     const stale = document.querySelector(".stale");
-    let waiting = null;
     worker.port.onmessage = ({ data: { name } }) => {
       if (stale) stale.hidden = name !== "lost";
-      const live = document.getElementById("live");
-      if (!live || document.hidden || !live.dataset.live.split(" ").includes(name)) return;
-      if (waiting !== null || busy(live)) return; // somebody is writing or choosing there
-      waiting = setTimeout(() => { waiting = null; if (!busy(live)) window.htmx && window.htmx.trigger(live, "refresh"); }, 150);
+      if (document.hidden) return;
+      for (const live of document.querySelectorAll("[data-live]")) {
+        if (live.dataset.live.split(" ").includes(name) && !waiting.has(live.id) && !busy(live)) { // nobody writes or chooses there
+          waiting.add(live.id);
+          setTimeout(() => refresh(live.id), 150);
+        }
+      }
     };
     worker.port.start();
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
+  }
+
+  function refresh(id) {
+    waiting.delete(id);
+    const live = document.getElementById(id);
+    if (live && !busy(live) && window.htmx) window.htmx.trigger(live, "refresh");
   }
 
   function busy(live) {

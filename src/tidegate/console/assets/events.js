@@ -2,7 +2,7 @@
 // One stream of events for all tabs of this browser: a worker that they share listens, and tells each of them.
 const tabs = new Set();
 let source = null;
-const NAMES = ["now", "denials", "clients", "rules", "tick"];
+const NAMES = ["now", "denials", "clients", "rules", "mine", "newest", "tick"];
 
 function tell(name, data) {
   for (const tab of tabs) tab.postMessage({ name, data });

@@ -67,6 +67,8 @@ class StageSet:
         foreign: ForeignOwners | None = None,
     ) -> StageSet:
         owners = OwnerPreferences(rules, foreign)
+        if not rules.enforcing:
+            return cls._lax(rules, attributes, owners, publishers)
         ingress, egress = stages(rules, attributes, owners, publishers)
         sending, receiving = crossing(rules, attributes, owners)
         exporting, importing = bordering(rules, attributes, owners)
@@ -82,6 +84,29 @@ class StageSet:
             bridging=(whole := bridging(rules, attributes, owners, publishers)),
             degraded=tuple(WaitingForTrust(stage) if isinstance(stage, _OF_READERS) else stage for stage in whole),
             relaying=(LevelStage(rules.levels),),
+            key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
+            owners=owners,
+        )
+
+    @classmethod
+    def _lax(
+        cls, rules: RuleSet, attributes: Attributes, owners: OwnerPreferences, publishers: PublisherRules | None
+    ) -> StageSet:
+        """Of a scope that does not enforce: nothing objects but what every broker would, and what keeps messages from
+        going round."""
+        path: tuple[Stage, ...] = (PathStage(),)
+        return cls(
+            rules=rules,
+            attributes=attributes,
+            ingress=(ReservedTopicStage(heard(rules)),),
+            egress=(),
+            sending=(),
+            receiving=(),
+            exporting=path,
+            importing=(),
+            bridging=path,
+            degraded=path,
+            relaying=(),
             key_groups=KeyGroupFinder(rules, attributes, owners, publishers),
             owners=owners,
         )

@@ -152,7 +152,7 @@ class PreferenceStage(Stage):
                     remade,
                 )
 
-            return Residual(decide)
+            return Residual(decide, answer.reads)
         return self._said(answer, remade)
 
     def applicable(self, known: Known) -> Applicable | None:

@@ -64,7 +64,7 @@ class WhereStage(Stage):
                 return _failed(failed)
             return ALLOW if met else UNMET
 
-        return Residual(decide)
+        return Residual(decide, asked.reads)
 
     def cache_key(self, source: Link) -> Hashable:
         return None

@@ -13,7 +13,7 @@ from tidegate.bounded import Bounded
 from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import DEFAULT, Action, Permit, Policies, Refuse, Undecided, facets, paths_below
+from tidegate.policy import DEFAULT, Action, OpenPolicies, Permit, Policies, Refuse, Undecided, facets, paths_below
 from tidegate.policy.control_topics import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
 
@@ -67,10 +67,14 @@ class AccessStage:
         return self._said(answer)
 
     def _left(self, answer: Undecided[Permit | Refuse], s: dict[str, Any], actor: Subject) -> Residual:
-        attributes, residual, said = self.attributes, answer.residual, self._said
+        attributes, residual = self.attributes, answer.residual
+        assert isinstance(residual, OpenPolicies)
+        decided = residual.mapped(self._said)
         environment = attributes.environment(actor)
         roots = {path.partition(".")[0] for path in answer.reads}
-        reads_e, reads_p = "e" in roots or answer.volatile, "p" in roots
+        reads_s, reads_e, reads_p = "s" in roots, "e" in roots or answer.volatile, "p" in roots
+        if not (reads_s or reads_e or reads_p):
+            return Residual(lambda message: decided({"o": attributes.facts(message)}), answer.reads)
 
         def decide(message: Message) -> Allow | Deny:
             env: dict[str, Any] = {"s": s, "o": attributes.facts(message)}
@@ -78,9 +82,9 @@ class AccessStage:
                 env["e"] = attributes.now(environment)
             if reads_p:
                 env["p"] = attributes.published(message)
-            return said(residual(env))
+            return decided(env)
 
-        return Residual(decide)
+        return Residual(decide, answer.reads)
 
     def _said(self, answer: Permit | Refuse) -> Allow | Deny:
         if isinstance(answer, Permit):
@@ -130,4 +134,4 @@ def _unless_denied(answer: Answer) -> Answer:
         answered = asked(message)
         return ALLOW if unspoken(answered) else answered
 
-    return Residual(decide)
+    return Residual(decide, answer.reads)

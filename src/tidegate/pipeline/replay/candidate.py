@@ -6,7 +6,7 @@ key that a replay does not look at is refused, so that nobody takes silence for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,8 @@ KEYS: Final = (
     "functions",
 )
 """What can be replaced by itself."""
+_NOT_TRIED: Final = frozenset(("version", "tests"))
+"""What says nothing about messages: the tests of a file are for `tidegate check`."""
 _WHY: Final[Mapping[str, str]] = {
     "directory": "who people are is taken as it was recorded",
     "monitors": "monitors are not replayed",
@@ -46,13 +48,13 @@ def candidate(base: Path, file: Path) -> Config:
         return load(file)
     errors = [*given.problems]
     for key in keys:
-        if key not in KEYS and key != "version":
+        if key not in KEYS and key not in _NOT_TRIED:
             errors.append(ConfigError(_refused(key), file=str(file), line=given.tree.key_lines.get(key, 0)))
-    if not errors and not keys.keys() - {"version"}:
+    if not errors and not keys.keys() - _NOT_TRIED:
         errors.append(ConfigError(f"says nothing; write some of {', '.join(KEYS)}", file=str(file)))
     if errors:
         raise ConfigErrors(errors)
-    return _over(read_source(base), given, file)
+    return overlay(read_source(base), given, without=_NOT_TRIED)
 
 
 def _refused(key: str) -> str:
@@ -62,12 +64,16 @@ def _refused(key: str) -> str:
     return f"`{key}` is not among what can be replaced ({', '.join(KEYS)}); {mend}"
 
 
-def _over(base: Source, given: Source, file: Path) -> Config:
-    """The base is valid by itself, so that whatever is wrong is wrong with what was replaced."""
+def overlay(base: Source, given: Source, *, without: Collection[str] = ("version",)) -> Config:
+    """What `given` says in the place of what `base` says, key by key.
+
+    The base is valid by itself, so that whatever is wrong is wrong with what was replaced.
+    """
+    file = given.file
     tree = replace(base.tree, value=dict(_entries(base)), key_lines=dict(base.tree.key_lines))
     assert isinstance(tree.value, dict)
     for key, node in _entries(given).items():
-        if key != "version":
+        if key not in without:
             tree.value[key] = node
             tree.key_lines[key] = given.tree.key_lines.get(key, node.line)
     try:

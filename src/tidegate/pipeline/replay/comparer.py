@@ -143,10 +143,7 @@ class DecisionComparer:
     def _identify_sender(self, context: Context, data: bytes, connection_properties: Pairs, derived: bool) -> _Sender:
         """What the connection demands is known by its rows, so what is demanded beyond that the message has said."""
         levels = self.engines[0].rules.levels
-        usual = effective_demand(levels, context.subject.level, None, read_demand(levels, connection_properties))
-        recorded = context.demand or RELAXED
-        options = MessageOptions(None if recorded == usual else recorded, context.view)
-        options = NO_OPTIONS if options == NO_OPTIONS else options
+        options = message_options(self.engines[0], context, connection_properties)
         # A message that says what its connection would have meant anyway looks like one that says nothing. Where the
         # connection has said nothing either, that makes a difference as soon as levels are implied on one side only.
         alike = options.demand is None and read_demand(levels, connection_properties) is None
@@ -209,7 +206,7 @@ class DecisionComparer:
         if ingress.message is None:
             publisher, _, plan = ingress.way
             sealed = plan.sealing is not None
-            ingress.message = _made(row, publisher, sealed=sealed, hidden=sender.sealed and not sealed)
+            ingress.message = recorded_message(row, publisher, sealed=sealed, hidden=sender.sealed and not sealed)
         return ingress.message
 
     def _changed_in(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> None:
@@ -392,7 +389,7 @@ class DecisionComparer:
         if session is None:
             return ingress.engine.unreached([], "")
         gate = ingress.engine.realm.scopes[session.home].gate
-        come = ingress.message = _made(row, publisher, sealed=sender.sealed, hidden=False)
+        come = ingress.message = recorded_message(row, publisher, sealed=sender.sealed, hidden=False)
         try:
             permitted = gate.permits(come, session)
         except FieldNotRecorded as missing:
@@ -406,7 +403,16 @@ class DecisionComparer:
         return Delivered(None if permitted is come else permitted.payload, arrival, grant)
 
 
-def _made(row: Row, publisher: Publisher, *, sealed: bool, hidden: bool) -> Message:
+def message_options(engine: ReplayEngine, context: Context, connection_properties: Pairs) -> MessageOptions:
+    """What a message asked for itself, beyond what its connection did."""
+    levels = engine.rules.levels
+    usual = effective_demand(levels, context.subject.level, None, read_demand(levels, connection_properties))
+    recorded = context.demand or RELAXED
+    options = MessageOptions(None if recorded == usual else recorded, context.view)
+    return NO_OPTIONS if options == NO_OPTIONS else options
+
+
+def recorded_message(row: Row, publisher: Publisher, *, sealed: bool, hidden: bool) -> Message:
     """A recorded message by the rules of one side. `hidden`: what was recorded of its content is sealed."""
     context = publisher.its(sealed)
     if row.context is None:

@@ -65,9 +65,9 @@ def run(
                 yield from replay(work, tasks[number])
 
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(decide, report.SPARK)
-    sums_frame = _added_up(frame, "kind", "name", *_KEYS, "bucket").persist()
+    sums_frame = added_up(frame, "kind", "name", *_KEYS, "bucket").persist()
     try:
-        with _watching(spark, progress, len(tasks)):
+        with watching(spark, progress, len(tasks)):
             sums = {row["name"]: row["count"] for row in sums_frame.filter(f"kind = '{report.TOTAL}'").collect()}
         undecided = sums_frame.filter(f"kind = '{report.UNDECIDED}'").orderBy("count", ascending=False)
         reasons = {row["name"]: row["count"] for row in undecided.collect()}
@@ -97,14 +97,14 @@ _RULE: Final = "if(after_allowed and not before_allowed, before_rule, after_rule
 """What a change is put down to: the rule that denies, then or now."""
 
 
-def _added_up(frame: DataFrame, *keys: str) -> DataFrame:
+def added_up(frame: DataFrame, *keys: str) -> DataFrame:
     return frame.groupBy(*keys).agg(
         F.sum("count").alias("count"), F.min("first").alias("first"), F.max("last").alias("last")
     )
 
 
 def _groups(changes: DataFrame) -> tuple[int, tuple[Group, ...]]:
-    alike = _added_up(changes, *_KEYS)
+    alike = added_up(changes, *_KEYS)
     largest = alike.orderBy(F.desc("count"), *_KEYS).limit(TOLD).collect()
     number = len(largest) if len(largest) < TOLD else alike.count()
     groups = []
@@ -128,7 +128,7 @@ def _series(changes: DataFrame, by: str) -> Series:
 
 
 @contextmanager
-def _watching(spark: SparkSession, progress: Progress | None, partitions: int) -> Iterator[None]:
+def watching(spark: SparkSession, progress: Progress | None, partitions: int) -> Iterator[None]:
     """Tells how far Spark is, from a thread of its own, while something else waits for it."""
     if progress is None:
         yield

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tidegate.errors import PipelineError
 from tidegate.gate import RuleSet
 from tidegate.pipeline.replay import report
 from tidegate.pipeline.replay.comparer import DecisionComparer, Row
+from tidegate.pipeline.replay.recorded_sessions import RecordedSessions
 from tidegate.pipeline.replay.replay_engine import Pairs, RecordedSubscription, ReplayEngine
 from tidegate.pipeline.replay.report import Tally
 from tidegate.store.journal import TRAFFIC, Happening, Reader
@@ -109,10 +110,38 @@ def partitions(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[
     return cut
 
 
+class Sums(Protocol):
+    """What is found, as long as it is not handed on."""
+
+    totals: dict[str, int]
+
+    @property
+    def full(self) -> bool: ...
+
+    def take(self) -> pa.RecordBatch: ...
+
+
+class Decider(Protocol):
+    """Decides recorded messages."""
+
+    sessions: RecordedSessions
+
+    @property
+    def tally(self) -> Sums: ...
+
+    def decide(self, row: Row) -> None: ...
+
+
 def replay(work: Work, part: Partition) -> Iterator[pa.RecordBatch]:
     """Decides a part; what was found, now and then and at the end."""
     tally = Tally(work.whole.low, work.whole.width)
     comparer = DecisionComparer(ReplayEngine(work.before, work.node), ReplayEngine(work.after, work.node), tally)
+    return decided(work, part, comparer)
+
+
+def decided(work: Work, part: Partition, comparer: Decider) -> Iterator[pa.RecordBatch]:
+    """What `comparer` finds in a part, now and then and at the end."""
+    tally = comparer.tally
     sessions = comparer.sessions
     digest = work.before.version.partition("-")[2]
     with Reader(work.data, TRAFFIC, start=part.state, stop=part.stop) as reader:
@@ -133,7 +162,7 @@ def replay(work: Work, part: Partition) -> Iterator[pa.RecordBatch]:
     yield tally.take()
 
 
-def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest: str, *, decided: bool) -> None:
+def _take(batch: pa.RecordBatch, comparer: Decider, work: Work, digest: str, *, decided: bool) -> None:
     """The rows of one batch. Columns as lists: that is much quicker than rows as mappings."""
 
     def column(name: str) -> list[Any]:
@@ -180,6 +209,7 @@ def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest:
             )
             comparer.decide(row)
             continue
+        sessions.at = time
         key = (users[at], clients[at] or "")
         match event:
             case Happening.LOST.value:

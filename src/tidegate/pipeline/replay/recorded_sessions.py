@@ -51,6 +51,7 @@ def named(subject: Subject) -> str:
 class RecordedSessions:
     def __init__(self, engines: Iterable[ReplayEngine]) -> None:
         self.engines = tuple(engines)
+        self.at = 0.0  # the time of the row
         self.unknown = 0  # rows about sessions that nobody has spoken of before
         self.confused = 0  # rows that say that a session has moved to another scope
         self.by_key: dict[Key, RecordedSession] = {}

@@ -48,6 +48,7 @@ ROW: Final = 512  # bytes that a waiting row takes in memory, besides its long t
 
 class Kind(StrEnum):
     DENY = "deny"
+    SHADOW = "shadow"  # it would be denied, if the rule or the scope were enforced
     ALLOWED = "allowed"
     CHANGE = "change"
     CONNECT = "connect"

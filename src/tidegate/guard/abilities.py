@@ -1,0 +1,55 @@
+"""What a broker can do of MQTT, by its kind. What it cannot do the guard refuses, where the broker would weaken it
+without a word (docs/reference/guard-backends.md, which tests write).
+
+A broker of MQTT 5 says in CONNACK what it cannot do. One of 3.1.1 cannot say so: the guard asks it for a subscription
+with QoS 2 (`ServiceConnection`), and wants to be told of what kind it is if it grants less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.config.links import BackendKind
+from tidegate.gate import Deny, Step
+from tidegate.wire import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """Of one kind of broker."""
+
+    qos: int = 2
+    """The highest that it takes without making less of it."""
+    retain: bool = True
+    """Whether each subscription that matches, with wildcards or without, is given what is retained."""
+    shared: bool = True
+    """Whether `$share/GROUP/FILTER` is more to it than a topic."""
+    barred: str = ""
+    """Characters that it refuses in topics, or takes for others."""
+    internal: bool = False
+    """Whether `#` shows clients topics of its own that begin with `$`."""
+
+    def objection(self, topic: str) -> Deny | None:
+        """Why it cannot take a message of this topic."""
+        return None if self.names(topic) else BARRED
+
+    def names(self, topic: str) -> bool:
+        """Whether a topic or filter means the same to it as to the guard."""
+        return not any(character in topic for character in self.barred)
+
+
+BARRED: Final = Deny(
+    step=Step.WRITE,
+    rule="backend",
+    reason=Reason.TOPIC_NAME_INVALID,
+    detail="it does not take all characters of this topic",
+)
+KINDS: Final[Mapping[BackendKind, Abilities]] = {
+    BackendKind.MQTT: Abilities(),
+    # `.` and ` ` end the connection; `*` and `>` are wildcards of subjects
+    BackendKind.NATS: Abilities(qos=1, shared=False, barred=". *>", internal=True),
+    # QoS 2 is taken as QoS 1; `.` comes back as `/`, and `*` as `+`
+    BackendKind.RABBITMQ: Abilities(qos=1, retain=False, shared=False, barred=".*"),
+}
