@@ -23,10 +23,6 @@ test test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.stamps/pycache
 QUICK := wire routing session scope monitor predicate policy gate keys config flow explain simulate authentication \
   audit client seeds net sockets test_topics.py test_bounded.py
 
-# Tests that run on compiled rooms, too, where those that replace what compiled code calls (`pure`) are left out.
-DECISIVE := session wire routing test_topics.py gate/test_decisions.py conformance sockets/test_matrix.py \
-  sockets/test_guard_matrix.py sockets/test_monitors_matrix.py sockets/test_model.py reliability/test_fuzz.py
-
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 .PHONY: help run test test-quick bytecode rooms lint format bench soak reference venv java servers foreign clean
@@ -34,17 +30,12 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-run: $(VENV) rooms java ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
+run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
 	@$(BIN)/python examples/quickstart/run.py
 
-test: bytecode java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
-	@$(MAKE) --no-print-directory -j2 lint rooms
+test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
 	@TIDEGATE_PURE=1 $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
-	@if [ -z '$(PYTEST_ARGS)' ] && compgen -G 'src/tidegate/rooms.*' >/dev/null; then \
-	  printf '\033[1m==> %s\033[0m\n' 'decisive tests on compiled rooms'; \
-	  $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(DECISIVE)); \
-	fi
 
 # In a fresh clone each test process would compile all tests by itself; lint leaves a core free meanwhile.
 bytecode: $(VENV)
@@ -55,7 +46,7 @@ test-quick: $(VENV) ## tests without Spark, examples and commands, in three minu
 	@$(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
 
 rooms: $(VENV) ## compile what is on the way of a message, if the source has changed; TIDEGATE_PURE=1 says no
-	@$(BIN)/python scripts/compile_rooms.py $(if $(filter true,$(CI)),--must)
+	@$(BIN)/python scripts/compile_rooms.py
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)
