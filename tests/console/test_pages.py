@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Locator
 
 from console.conftest import HOSTILE, Device, Gym, looking
 from tidegate.admin.roles import Role
@@ -102,22 +102,31 @@ def test_nothing_keeps_people_with_a_screen_reader_out(gym: Gym, browser: Browse
 
 
 def test_a_newcomer_finds_why_and_lets_exactly_that_through(gym: Gym, browser: Browser) -> None:
+    """From the first page, in five clicks."""
     stranger = Device(gym.port, "meter-7", None)
     try:
         stranger.publish("meters/7/power", "denied")
         assert stranger.reasons == [0x87]
         with looking(gym, browser, "grace") as window:
             page = window.page
-            page.get_by_role("link", name="Denials").click()
+            clicks = 0
+
+            def click(found: Locator) -> None:
+                nonlocal clicks
+                clicks += 1
+                found.click()
+
+            click(page.get_by_role("link", name="Denials"))
             page.get_by_label("topic").fill("meters/#")
-            page.get_by_role("button", name="Filter").click()
-            page.get_by_role("link", name="Why?").click()
+            click(page.get_by_role("button", name="Filter"))
+            click(page.get_by_role("link", name="Why?"))
             assert "Denied" in page.locator("h1").inner_text()
             assert page.locator(".ladder li.deny").count() == 1
-            page.get_by_role("button", name="Try it on recorded decisions").click()
+            click(page.get_by_role("button", name="Try it on recorded decisions"))
             assert "can be applied" in page.get_by_role("status").first.inner_text()
-            page.get_by_role("button", name="Apply it").click()
+            click(page.get_by_role("button", name="Apply it"))
             assert "It is allowed now" in page.get_by_role("status").first.inner_text()
+            assert clicks == 5
         stranger.publish("meters/7/power", "allowed")
         assert stranger.reasons[1] < 0x80  # nobody has subscribed
         stranger.publish("meters/7/x", "denied")

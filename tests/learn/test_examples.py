@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs.pages import ROOT
 from learn.attacks import ATTACKS, Attack
 from learn.recorded_examples import EXAMPLES, rows, write
 from pipeline.replay import recording
@@ -132,3 +133,19 @@ def test_most_are_not_longer_than_those_written_by_hand(learned) -> None:  # typ
 
 def rules(config: Config) -> int:
     return len(config.policies)
+
+
+def test_the_table_of_the_page(learned) -> None:  # type: ignore[no-untyped-def]
+    """docs/how-to/learn-policies.md shows what comes out here."""
+    page = (ROOT / "docs/how-to/learn-policies.md").read_text()
+    lines = []
+    for name in sorted(NAMES):
+        one, attacks = learned(name), ATTACKS[name]
+        stopped = sum(denied(one.proposed, each) for each in attacks)
+        lines.append(f"| {name} | {rules(one.base)} | {rules(one.proposed)} | {stopped} of {len(attacks)} |")
+    shown = [line for line in page.splitlines() if re.fullmatch(r"\| [a-z-]+ \| \d+ \| \d+ \| \d+ of \d+ \|", line)]
+    assert shown == lines
+    every = sum(map(len, ATTACKS.values()))
+    stopped = sum(int(line.split("|")[4].split()[0]) for line in lines)
+    assert f"of {every} that the policies written by hand deny, the learned" in page
+    assert f"ones deny {stopped}" in page

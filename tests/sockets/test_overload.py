@@ -21,6 +21,7 @@ from tidegate.gate.attributes import READ, READ_BYTES, MessageAttributes
 from tidegate.gate.decision import CUT
 from tidegate.scope import subscribing
 from tidegate.scope.handshake import RESUMED
+from tidegate.session import packet_costs
 from tidegate.session.packet_costs import ASKED, OVERLAPPING, PROPERTY, Payer
 from tidegate.wire.properties import MOST
 
@@ -308,6 +309,22 @@ async def test_who_leaves_and_comes_back_at_once_has_not_paid_by_that(
         await attacker.raw(wire.encode(packet, 5) + b"\xe0\x00")
         await attacker.closed()
     assert max(left) > 0.01
+
+
+@on_uvloop
+async def test_the_next_connection_from_there_goes_on_paying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bursts, each over a connection of its own, were served as if each came from somebody else."""
+    monkeypatch.setattr(packet_costs, "SECONDS", 1e-2)  # it takes minutes to pay, so that no time is short enough
+    monkeypatch.setattr(packet_costs, "MEMORY", 1000.0)
+    async with door(tmp_path) as node:
+        attacker = await node.connect("attacker")
+        many = tuple(wire.Subscription(filter=f"g/{n}") for n in range(1000))
+        await attacker.raw(wire.encode(wire.Subscribe(packet_id=2, subscriptions=many), 5) + b"\xe0\x00")
+        await attacker.closed()
+        await node.connect("again")
+        [session] = [one for one in node.node.scopes["main"].sessions.values() if one.client == "again"]
+        assert session.connection is not None
+        assert session.connection.reader.payer.until > node.node.site.now + 10
 
 
 # -- work that is done for the messages of others ------------------------------------------------------------------

@@ -159,7 +159,8 @@ class _Search:
         for each in every:
             if each.action == WRITE:
                 self.writers.setdefault(each.topic, each.person)
-        self.topics = {each.topic: each for each in self.reads}
+        topics = list({each.topic: each for each in self.reads}.values())
+        self.topics = _Index(topics, range(len(topics)))
         self._beyond: dict[Levels, int] = {}
 
     def _expressible(self, each: Seen) -> bool:
@@ -212,7 +213,7 @@ class _Search:
             return float(people)
         topics = self._beyond.get(candidate.levels)
         if topics is None:
-            topics = sum(each.fits(candidate.levels) for each in self.topics.values())
+            topics = len(self.topics.of(candidate.levels))
             self._beyond[candidate.levels] = topics
         return float(people * topics)
 
@@ -394,6 +395,8 @@ class _Index:
         if not sets:
             sets.append(set().union(*self._length.values()))
         found = set.intersection(*sorted(sets, key=len))
+        if template[-1] != REST and template[0] != ANY:
+            return found  # it fits whatever has the levels
         return {at for at in found if self._reads[at].fits(template)}
 
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidegate.importing.imported_policies import quoted, unspeakable
@@ -51,23 +51,26 @@ class Society:
     unspeakable: dict[Who, str]
     """Whom no selector can name, and why."""
     registered: frozenset[str] = frozenset()
+    by_person: dict[Who, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, people: Mapping[Who, Person], others: Iterable[Person], registered: frozenset[str] = frozenset()
     ) -> Society:
         terms: dict[str, set[Who]] = {}
+        by_person: dict[Who, list[str]] = {}
         strange: dict[Who, str] = {}
         for who, person in sorted(people.items(), key=lambda each: (each[0][0] or "", each[0][1])):
             named = False
-            for term in _terms(person):
+            by_person[who] = _terms(person)
+            for term in by_person[who]:
                 terms.setdefault(term, set()).add(who)
                 named = named or term.startswith(("user:", "client:"))
             if not named:
                 sort, name = ("user", person.user) if person.user is not None else ("client", person.client)
                 strange[who] = unspeakable(sort, name) or "another user has that client identifier"
         named_by = {term: frozenset(each) for term, each in terms.items()}
-        return cls(people, tuple(others), named_by, strange, registered)
+        return cls(people, tuple(others), named_by, strange, registered, by_person)
 
     def classes(self) -> Iterator[Members]:
         """Groups of people in which the same may be looked for: everybody, each role and group, each user."""
@@ -103,8 +106,9 @@ class Society:
         chosen: list[str] = []
         usable = [
             (term, whom)
-            for term, whom in self.terms.items()
-            if whom <= members and (term.startswith(("user:", "client:")) or self._enough(term, whom))
+            for term in {term for who in members for term in self.by_person[who]}
+            if (whom := self.terms[term]) <= members
+            and (term.startswith(("user:", "client:")) or self._enough(term, whom))
         ]
         usable.sort(key=lambda each: (-len(each[1]) / self._term_cost(each[0]), each[0]))
         for term, whom in usable:
@@ -146,7 +150,8 @@ class Society:
         ways: list[Subjects] = []
         if len(members) < 2:
             return ways
-        for term, whom in (*self.terms.items(), (EVERYBODY, frozenset(self.people))):
+        own = [(term, self.terms[term]) for term in self.by_person[next(iter(members))]]
+        for term, whom in (*own, (EVERYBODY, frozenset(self.people))):
             if not members <= whom or term.startswith(("user:", "client:")):
                 continue
             absent = [person for person in self.others if term == EVERYBODY or term in _terms(person)]

@@ -145,7 +145,9 @@ def shapes(reads: Sequence[Read], evidence: Evidence) -> dict[Levels, Shape]:
                 continue
             covered = [each for levels in narrow for each in members[levels]]
             at = next(at for at, level in enumerate(template) if level != narrow[0][at])
-            if _supported(template, at, covered, evidence):
+            # where nothing but `+` is left, every level needs its own support once more
+            bare = all(level == ANY for level in template)
+            if all(_supported(template, each, covered, evidence) for each in (range(len(template)) if bare else (at,))):
                 wider[template] = covered
                 found[template] = Shape(template)
                 if len(found) >= _SHAPES:
