@@ -65,6 +65,7 @@ def _files(config: Config) -> Iterator[tuple[str, Path]]:
         named += [(f"listener {listener.url}", listener.cert), (f"clients of {listener.url}", listener.client_ca)]
     if config.http is not None:
         named += [("http", config.http.cert), ("clients of http", config.http.client_ca)]
+    named += [(f"broker of {each.source}->{each.target}", each.broker.ca) for each in config.links if each.broker]
     for place, path in named:
         if path is not None:
             yield place, Path(path)

@@ -79,7 +79,8 @@ class Changed(BaseModel):
     automata: dict[str, str] | None = Field(None, description="With `dry_run`: the monitors, drawn as SVG.")
     effect: dict[str, Any] | None = Field(
         None,
-        description="With `dry_run`: what would be decided differently, and what this does not cover. "
+        description="With `dry_run`: what would be decided differently, who could read more or less of whose data, "
+        "which flows would open and close, and what this does not cover. "
         "Null for the roles `user` and `source`: it is about others.",
     )
 

@@ -20,11 +20,11 @@ from tidegate.flow.reach import Reach
 from tidegate.session import Subject
 from tidegate.store.journal.rows import AuditRow
 
-LOOKING: Final = 2.0
+LOOKING: Final = 1.0
 """Seconds in which people are looked at."""
 NAMED: Final = 100
-FLOWS: Final = 50_000
-"""Flows of a graph that are compared one by one."""
+ENTITIES: Final = 500
+"""Of a graph whose flows are compared one by one."""
 
 
 def effects(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str, Any]:
@@ -64,6 +64,8 @@ def people(before: Config, after: Config) -> dict[str, Any]:
     ways = (("more", old, new), ("less", new, old))
     found: dict[str, list[dict[str, Any]]] = {"more": [], "less": []}
     complete = True
+    if not Differences.between(before, after).entries:
+        return {**found, "complete": True}
     for name, first, second in ways:
         changes = ReaderChanges(first, second, Differences.between(first.config, second.config))
         for user in second.config.directory.users:
@@ -96,17 +98,23 @@ def graph_of(config: Config, presences: Iterable[Presence] | None = None) -> Con
 
 def flows(before: Config, after: Config) -> dict[str, Any] | None:
     """What would flow that does not now, and the other way round; None: the graph stays as it is."""
+    if _flowing(before) == _flowing(after):
+        return None
     old, new = graph_of(before), graph_of(after)
     if (old.links, list(old.pairs())) == (new.links, list(new.pairs())):
         return None
     drawn = {"before": _picture(before, old), "after": _picture(after, new)}
-    reaching = Reach(old), Reach(new)
-    if max(each.entity_pairs for each in reaching) > FLOWS:
+    if max(len(each.entities) for each in (old, new)) > ENTITIES:
         return {**drawn, "opened": [], "closed": [], "complete": False}
-    was, would = (set(_pairs(each)) for each in reaching)
+    was, would = (set(_pairs(Reach(each))) for each in (old, new))
     opened, closed = sorted(would - was), sorted(was - would)
     complete = max(len(opened), len(closed)) <= NAMED
     return {**drawn, "opened": opened[:NAMED], "closed": closed[:NAMED], "complete": complete}
+
+
+def _flowing(config: Config) -> tuple[object, ...]:
+    """What the graph is made of."""
+    return config.scopes, config.links, config.brokering, config.built.presences
 
 
 def _pairs(reach: Reach) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from processes import Served, from_file
 from tidegate.admin import replays
 from tidegate.errors import Problem
 from tidegate.net.control_socket import ask
+from tidegate.pipeline.replay import asked
 from tidegate.pipeline.replay.asked import take
 
 FILE = """
@@ -104,3 +106,26 @@ async def test_what_cannot_be_made_is_not_replayed(node: Node) -> None:
     await node.served.reload(text.replace("record: traffic", "record: decisions"))
     with pytest.raises(Problem, match="record: traffic"):
         await node.ask("replay_begin", changes=[DENY], by="user:grace")
+
+
+async def test_cancelling_ends_what_spark_does(
+    node: Node, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the session goes on with other work."""
+    client = await node.served.connect("c")
+    await client.publish("a/b", b"1", qos=1)
+    await node.served.node.audit.written()
+    await node.ask("replay_begin", changes=[DENY], by="user:grace")
+
+    def endless(session: SparkSession, *_: Any, progress: Any, **__: Any) -> Any:
+        """A replay that would take for ever: it is cancelled while Spark is at it."""
+        ask(node.control, "replay_cancel", by="user:grace")
+        threading.Timer(1.0, progress, (0, 1)).start()
+        return session.range(1, 10**15, 1, 2).selectExpr("sum(id * id)").collect()
+
+    monkeypatch.setattr(asked, "run", endless)
+    assert await asyncio.to_thread(take, spark, node.served.file.path, node.control)
+    assert (await node.state())["state"] == "cancelled"
+    assert spark.range(10).count() == 10
+    with asked.answering(spark, node.served.file.path, node.control):
+        pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +44,8 @@ def answering(spark: SparkSession, file: Path, control: Path) -> Iterator[None]:
         yield
     finally:
         over.set()
-        spark.sparkContext.cancelJobsWithTag(TAG)
+        with suppress(Py4JError, PySparkException, OSError):  # Spark may have ended, which is told elsewhere
+            spark.sparkContext.cancelJobsWithTag(TAG)
         thread.join(PAUSE)
 
 
@@ -71,7 +72,8 @@ def take(spark: SparkSession, file: Path, control: Path) -> bool:
             return
         if not answer["wanted"] and not cancelled.is_set():
             cancelled.set()
-            spark.sparkContext.cancelJobsWithTag(TAG)
+            with suppress(Py4JError, PySparkException, OSError):
+                spark.sparkContext.cancelJobsWithTag(TAG)
 
     spark.sparkContext.addJobTag(TAG)
     try:
