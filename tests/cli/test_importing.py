@@ -142,3 +142,5 @@ def test_a_guarded_mosquitto(tidegate: Tidegate, conf: Path) -> None:
     assert behind[1:3] == ["listener 1884 127.0.0.1", "allow_anonymous false"]
     assert (conf.parent / "mosquitto-behind.passwd").read_text().startswith(f"{PASSWD}tidegate-guard:$7$101$")
     assert tidegate("check", "tidegate.yaml").returncode == 0
+    shadow = tidegate("import", "mosquitto", "--conf", "mosquitto.conf", "--shadow")
+    assert yaml.safe_load(shadow.stdout)["enforce"] is False

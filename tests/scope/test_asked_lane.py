@@ -199,3 +199,16 @@ policies:
     assert taken == len(messages) - 1  # the first one has no plan yet
     assert [[len(each) for each in one] for one in received] == [[0, 0], [1, 1], [0, 0]]
     assert [one[3].rule for one in told[:4]] == ["default", "default", "r", "r"]
+
+
+def test_what_depends_on_the_clock_alone_is_asked_anew_when_it_moves() -> None:
+    when = "age(timestamp('2023-11-14T22:13:20Z')) < duration('1s')"
+    rules = f"""
+policies:
+  - {{id: w, subject: "*", topic: "a/#", action: write}}
+  - {{id: r, subject: "*", topic: "a/#", action: read, when: "{when}"}}
+"""
+    messages = (("a/b", b"1", 0.0), ("a/b", b"2", 0.0), ("a/b", b"3", 1.0), ("a/b", b"4", 0.0))
+    received, _, taken = played(Case(rules, "", messages, (4, 4, 5)), asked=True)
+    assert taken == len(messages) - 1
+    assert [[one[1] for one in reader] for _, reader in received] == [[b"1"], [b"2"], [b"3"], []]

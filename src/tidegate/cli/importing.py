@@ -68,6 +68,9 @@ def mosquitto(
     guard: Annotated[
         bool, typer.Option("--guard", help="Keep Mosquitto, behind a guard; its files are written beside the output.")
     ] = False,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Enforce nothing at first: `enforce: false`. See `tidegate shadow report`.")
+    ] = False,
     behind_port: Annotated[
         int, typer.Option("--behind-port", min=1, max=65535, help="Port of the Mosquitto behind the guard.")
     ] = 1884,
@@ -90,7 +93,7 @@ def mosquitto(
         folder = str(output.resolve().parent)
         password, salt = secrets.token_urlsafe(24), secrets.token_bytes(12)
         wanted = Wanted(port=behind_port, folder=folder, stem="mosquitto-behind", password=password, salt=salt)
-    taken = mosquitto_takeover.read(_content(conf), str(conf), _Files(), name=name, behind=wanted)
+    taken = mosquitto_takeover.read(_content(conf), str(conf), _Files(), name=name, behind=wanted, enforce=not shadow)
     text = to_yaml(taken.imported, str(conf))
     if output is not None:
         _write(output, text, private=True)

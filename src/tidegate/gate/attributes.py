@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from tidegate.bounded import Weighed
-from tidegate.gate.payload_fields import Decode
+from tidegate.gate.payload_fields import SHORT, Decode
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Known
 from tidegate.policy import Environment, Moment, Paths, Undecided, attributes_of, facets, terms_of
@@ -121,9 +121,9 @@ class MessageAttributes(dict[str, Any]):
     def look(self, payload: bytes) -> None:
         """It has this content now, which conditions read; before, it knows of none."""
         self.clear()
-        if len(payload) <= MAX_CONTENT:
+        if (length := len(payload)) <= MAX_CONTENT:
             try:
-                self["payload"] = self.decode(payload)
+                self["payload"] = orjson.loads(payload) if length < SHORT else self.decode(payload)
             except orjson.JSONDecodeError:
                 pass  # whoever reads it finds that out
 

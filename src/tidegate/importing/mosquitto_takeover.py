@@ -243,9 +243,16 @@ class _Takeover:
 
 
 def read(
-    text: str, source: str, files: Files, *, name: str, behind: mosquitto_behind.Wanted | None = None
+    text: str,
+    source: str,
+    files: Files,
+    *,
+    name: str,
+    behind: mosquitto_behind.Wanted | None = None,
+    enforce: bool = True,
 ) -> TakenOver:
-    """The configuration of a node `name`; with `behind`, of a guard in front of that Mosquitto."""
+    """The configuration of a node `name`; with `behind`, of a guard in front of that Mosquitto. Without `enforce` its
+    rules are only watched."""
     conf = mosquitto_conf.read(text, source, files)
     work = _Takeover(conf, source, files)
     work.settings["node"] = {"name": name}
@@ -268,6 +275,8 @@ def read(
     if behind is not None:
         files_behind = mosquitto_behind.files(conf, domains, files, behind)
         work.settings["scopes"] = {"main": files_behind.scope}
+    if not enforce:
+        work.settings["enforce"] = False
     work.settings["subscribe"] = "hold"
     policies = [policy for link, entry in links for policy in mosquitto_bridges.policies(link, entry.value)]
     access = mosquitto_access.combined(domains, policies, work.left)

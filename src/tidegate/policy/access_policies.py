@@ -409,11 +409,27 @@ class OpenPolicies(Generic[T]):
             answer = self._answers[spoken] = self._told(_combined(true, self._decisive))
         return answer
 
-    def mapped(self, told: Callable[[Permit | Refuse], S]) -> OpenPolicies[S]:
+    def mapped(self, told: Callable[[Permit | Refuse], S]) -> Callable[[Env], S]:
         """The same with other answers."""
+        if len(self._hits) == 1:
+            return _alone(*self._hits[0], told)
         made: OpenPolicies[S] = OpenPolicies(self._hits, Combining.DENY_OVERRIDES, told)
         made._decisive = self._decisive
         return made
+
+
+def _alone(policy: Policy, when: Predicate | None, told: Callable[[Permit | Refuse], S]) -> Callable[[Env], S]:
+    """The answer of one policy that depends on its condition, with no other that applies."""
+    assert when is not None
+    met, unmet, asked = told(policy.permit if policy.allows else policy.refuse), told(Refuse(DEFAULT)), when
+
+    def decide(env: Env) -> S:
+        try:
+            return met if asked(env) else unmet
+        except PredicateFailed as failed:
+            return told(Refuse(policy.id, failed.reason))
+
+    return decide
 
 
 def _as_it_is(answer: Permit | Refuse) -> Permit | Refuse:

@@ -41,6 +41,8 @@ class Undecided(Generic[T_co]):
     """Whether the answer is good only for the moment, whatever it reads."""
     until: Callable[[Env], datetime | None]
     """Until when the answer in an environment stays the same if only the clock moves on; None for ever."""
+    unpredictable: bool = True
+    """Whether it may be another one the next time that it is asked in the same environment."""
 
     @classmethod
     def of(cls, residual: Callable[[Env], T_co], conditions: Sequence[Predicate]) -> Undecided[T_co]:
@@ -51,7 +53,13 @@ class Undecided(Generic[T_co]):
             return min((moment for moment in moments if moment is not None), default=None)
 
         reads: frozenset[str] = frozenset().union(*(condition.reads for condition in conditions))
-        return cls(residual, reads, any(condition.volatile for condition in conditions), until)
+        return cls(
+            residual,
+            reads,
+            any(condition.volatile for condition in conditions),
+            until,
+            any(condition.unpredictable for condition in conditions),
+        )
 
 
 Answer = Permit | Refuse | Undecided[Permit | Refuse]

@@ -147,6 +147,11 @@ def compared(node: Node) -> frozenset[tuple[str, str]]:
     return frozenset(pairs)
 
 
+def unpredictable(node: Node) -> bool:
+    """Whether the answer may change without any attribute, version or the clock changing."""
+    return any(isinstance(part, syntax.Call) and part.function.volatile for part in walk(node))
+
+
 def volatile(node: Node) -> bool:
     """Whether the answer may change without any attribute or version changing."""
     return any(

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from tidegate.predicate.check import compared, reads, static, volatile
+from tidegate.predicate.check import compared, reads, static, unpredictable, volatile
 from tidegate.predicate.clock import until
 from tidegate.predicate.compare_by_rank import Ranking
 from tidegate.predicate.exact import evaluate, paid
@@ -95,6 +95,11 @@ class Predicate:
     def volatile(self) -> bool:
         """Whether it calls a volatile function or `age`, so that an answer is good only for the moment."""
         return volatile(self._node)
+
+    @cached_property
+    def unpredictable(self) -> bool:
+        """Whether it calls a volatile function, so that an answer is not even good for the moment."""
+        return unpredictable(self._node)
 
     def partial(self, known: Env) -> bool | Predicate | PredicateFailed:
         """What remains when this much is known.

@@ -159,7 +159,7 @@ class Reader:
         if not site.opened:
             site.open()
         self.last_read = site.now
-        unread, alone, after = self.unread, None, 0
+        unread = self.unread
         # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
         # as in `read`, without its loop; what does not fit is read there.
         if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
@@ -188,7 +188,8 @@ class Reader:
                         site.flush()
                     return
                 elif route.asked is not None and site.effort <= site.room and not site.waiting.heap:
-                    alone = route
+                    self._ask(route, data, data[after + self.v5 :])
+                    return
         if unread or self.waiting:
             if isinstance(unread, bytes):
                 unread = self.unread = bytearray(unread)
@@ -207,9 +208,7 @@ class Reader:
         before, payer, opened = site.effort, self.payer, connection.phase is OPEN
         try:
             try:
-                if alone is not None:
-                    used = self._ask(alone, data, after)
-                elif self.work is not None and not self._work_on():
+                if self.work is not None and not self._work_on():
                     used = 0
                 else:
                     used = self.read(data) if opened else read_handshake(self, data)
@@ -229,18 +228,25 @@ class Reader:
             if credit < 0:
                 self._settle(payer)
 
-    def _ask(self, route: Route, data: bytes, after: int) -> int:
-        """A QoS 0 publish that came alone, and has to be looked at; `after`: where its topic ends."""
-        site, end = self.site, len(data)
-        self.publishing.ask(route, data[after + self.v5 :], data)
-        site.publishes += 1
+    def _ask(self, route: Route, data: bytes, payload: bytes) -> None:
+        """A QoS 0 publish that came alone, and has to be looked at."""
+        site, payer = self.site, self.payer
+        before = site.effort
+        try:
+            self.publishing.ask(route, payload, data)
+        except Exception as error:  # noqa: BLE001 - as in `receive`
+            self.on_bug(self.connection, error)
+            self.connection.close(Reason.UNSPECIFIED_ERROR, "internal error")
         site.effort += QUICK
-        if self.payer.until > site.heavy_after:
+        site.publishes += 1
+        if payer.until > site.heavy_after:
             site.heavy += 1
-        site.read += end
+        site.read += len(data)
         if site.read > FLUSH_BYTES:
             site.flush()
-        return end
+        payer.credit = credit = payer.credit + before - site.effort
+        if credit < 0:
+            self._settle(payer)
 
     def _settle(self, payer: Payer) -> None:
         """A client that has taken too much while others publish has to wait."""
@@ -339,9 +345,9 @@ class Reader:
                                     out.append(packet)
                             if route.cross:
                                 if (stream := crossing.get(route)) is not None:
-                                    if not stream:
+                                    if not stream.payloads:
                                         stream.gathering.begins(stream)
-                                    stream.append(data[after + v5 : stop])
+                                    stream.payloads.append(data[after + v5 : stop])
                                 else:
                                     cross(connection, route, data[start:after], data[after + v5 : stop])
                                     crossing = connection.session.crossing

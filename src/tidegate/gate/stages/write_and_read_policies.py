@@ -6,14 +6,26 @@ policy with `unspoken`. Topics on which clients speak to the node itself are ope
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from tidegate.bounded import Bounded
 from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.stages.write_reserved_topics import is_own_state
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import DEFAULT, Action, OpenPolicies, Permit, Policies, Refuse, Undecided, facets, paths_below
+from tidegate.policy import (
+    DEFAULT,
+    Action,
+    Environment,
+    Moment,
+    OpenPolicies,
+    Permit,
+    Policies,
+    Refuse,
+    Undecided,
+    facets,
+    paths_below,
+)
 from tidegate.policy.control_topics import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
 
@@ -76,6 +88,11 @@ class AccessStage:
         if not (reads_s or reads_e or reads_p):
             return Residual(lambda message: decided({"o": attributes.facts(message)}), answer.reads)
 
+        if roots <= {"s", "e"} and not answer.unpredictable:
+            return Residual(
+                _once_a_turn(attributes, lambda now: decided({"s": s, "e": now}), environment), answer.reads
+            )
+
         def decide(message: Message) -> Allow | Deny:
             env: dict[str, Any] = {"s": s, "o": attributes.facts(message)}
             if reads_e:
@@ -122,6 +139,23 @@ class ForwardingAccessStage(AccessStage):
 
     def cache_key(self, source: Link) -> Hashable:
         return self.attributes.cache_key(source, self._published)
+
+
+def _once_a_turn(
+    attributes: Attributes, decided: Callable[[Moment], Allow | Deny], environment: Environment
+) -> Callable[[Message], Allow | Deny]:
+    """What depends on the clock alone is asked once for all messages of one moment."""
+    asked: Moment | None = None
+    answer: Allow | Deny = ALLOW
+
+    def decide(_: Message) -> Allow | Deny:
+        nonlocal asked, answer
+        now = attributes.now(environment)
+        if now is not asked:
+            asked, answer = now, decided(now)
+        return answer
+
+    return decide
 
 
 def _unless_denied(answer: Answer) -> Answer:
