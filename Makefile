@@ -25,7 +25,7 @@ QUICK := wire routing session scope monitor predicate policy gate keys config fl
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help run test test-quick bytecode lint format bench soak reference venv java servers foreign clean
+.PHONY: help run test test-quick bytecode rooms lint format bench soak reference venv java servers foreign clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,7 +35,7 @@ run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (C
 
 test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
-	@$(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@TIDEGATE_PURE=1 $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # In a fresh clone each test process would compile all tests by itself; lint leaves a core free meanwhile.
 bytecode: $(VENV)
@@ -44,6 +44,9 @@ bytecode: $(VENV)
 test-quick: $(VENV) ## tests without Spark, examples and commands, in three minutes
 	$(call say,quick tests)
 	@$(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
+
+rooms: $(VENV) ## compile what is on the way of a message, if the source has changed; TIDEGATE_PURE=1 says no
+	@$(BIN)/python scripts/compile_rooms.py
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)

@@ -396,7 +396,9 @@ def pipeline(
 def compare(
     base: Annotated[
         str,
-        typer.Option("--base", metavar="REVISION|FOLDER", help="Git revision, or the `src` folder of a checkout."),
+        typer.Option(
+            "--base", metavar="REVISION|FOLDER", help="Git revision, `pure`, or the `src` folder of a checkout."
+        ),
     ],
     work: Annotated[Names, _named(BEGINNING)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every work of broker, gate and scopes.")] = False,

@@ -13,6 +13,7 @@ import structlog
 from hypothesis import settings
 
 import forkserver
+from tidegate import compiled
 from tidegate.cli import terminal
 
 
@@ -40,7 +41,16 @@ LONGEST = ("docs/test_examples", "pipeline/crash", "bench/test_pipeline", "examp
 """Files that take longest, which are begun first: with the last one alone the other processes would wait for it."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_report_header() -> str:
+    return f"rooms: {compiled.running()}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if compiled.running() == "compiled":
+        pure = [item for item in items if item.get_closest_marker("pure")]
+        config.hook.pytest_deselected(items=pure)
+        items[:] = [item for item in items if not item.get_closest_marker("pure")]
+
     def place(item: pytest.Item) -> int:
         name = item.path.relative_to(Path(__file__).parent).as_posix()
         return next((at for at, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))

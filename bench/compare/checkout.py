@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tarfile
 import tempfile
@@ -22,10 +23,17 @@ class Checkout:
     name: str
     source: Path
     """The folder that holds the package `tidegate`."""
+    pure: bool = False
+    """Compiled rooms are left alone."""
 
     @property
     def root(self) -> Path:
         return self.source.parent
+
+    def environment(self, *more: Path) -> dict[str, str]:
+        """How a process runs it."""
+        path = os.pathsep.join(map(str, (self.source, *more)))
+        return {"PYTHONPATH": path, **({"TIDEGATE_PURE": "1"} if self.pure else {})}
 
 
 def this_tree() -> Checkout:
@@ -35,7 +43,11 @@ def this_tree() -> Checkout:
 
 @contextmanager
 def opened(base: str) -> Iterator[Checkout]:
-    """The checkout that `base` names: a `src` folder, the folder above it, or a git revision of this repository."""
+    """The checkout that `base` names: a `src` folder, the folder above it, a git revision of this repository, or
+    `pure`: this tree without its compiled rooms."""
+    if base == "pure":
+        yield Checkout(name="pure", source=this_tree().source, pure=True)
+        return
     folder = Path(base)
     for source in (folder, folder / "src"):
         if (source / "tidegate" / "__init__.py").is_file():

@@ -117,7 +117,9 @@ def over_sockets(
 
 def _loaded(case: SocketCase, checkout: Checkout, plan: Plan, stack: ExitStack) -> Generator:
     """A fresh node of `checkout`, and the sessions of its load."""
-    server = stack.enter_context(running(Peer.TIDEGATE, case.setting, core=plan.server_core, source=checkout.source))
+    server = stack.enter_context(
+        running(Peer.TIDEGATE, case.setting, core=plan.server_core, environment=checkout.environment())
+    )
     return stack.enter_context(loading(server, case.job, plan))
 
 
@@ -188,7 +190,7 @@ def _worker(checkout: Checkout, core: int) -> Iterator[Worker]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout.source), str(checkout.root)])},
+            env={**os.environ, **checkout.environment(checkout.root)},
         )
     with process:
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import tidegate
 from bench.harness.servers import BenchError, mosquitto
+from tidegate import compiled
 
 
 def describe() -> dict[str, object]:
@@ -28,6 +29,7 @@ def describe() -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "tidegate": tidegate.__version__,
+        "rooms": compiled.running(),
         "uvloop": _version("uvloop"),
         "mosquitto": mosquitto_version(),
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),

@@ -126,21 +126,22 @@ def pinned(core: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def running(peer: Peer, setting: Setting, *, core: int | None, source: Path | None = None) -> Iterator[Server]:
+def running(
+    peer: Peer, setting: Setting, *, core: int | None, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """A fresh server in a folder of its own, pinned to `core`, from when all its ports answer to the end of the block;
     without a core it may use all.
 
-    `source`: Tidegate from this `src` folder instead of the own one.
+    `environment`: more variables, as those of another checkout.
     """
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         ports = free_ports(2 if setting.certificates else setting.listeners)
-        environment = {**os.environ, "XDG_RUNTIME_DIR": name}  # the control socket is the round's own, too
-        if source is not None:
-            environment["PYTHONPATH"] = str(source)
+        variables = {**os.environ, "XDG_RUNTIME_DIR": name}  # the control socket is the round's own, too
+        variables |= environment or {}
         command = _command(peer, setting, ports, folder)
         with pinned(core):
-            process = started(command, folder / "log", environment)
+            process = started(command, folder / "log", variables)
         server = Server(peer=peer, ports=ports, process=process, log=folder / "log", setting=setting)
         try:
             for port in ports:

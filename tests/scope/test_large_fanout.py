@@ -149,6 +149,7 @@ def test_qos_0_is_not_kept_for_who_does_not_read() -> None:
     assert got(end) == [("t", b'{"level": 2}')]
 
 
+@pytest.mark.pure
 def test_what_fails_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Slow("o.payload.level > 1")
     ends = receivers(world, 0)

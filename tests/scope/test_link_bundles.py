@@ -53,6 +53,7 @@ MESSAGES = [("t/1" if number % 2 else "t/2", b"%d" % number * (number + 1)) for 
 
 @pytest.mark.parametrize("announces_floor", [False, True])
 @pytest.mark.parametrize("conditional", [False, True], ids=["fast lane", "decided one by one"])
+@pytest.mark.pure
 def test_what_leaves_in_one_turn_leaves_together(
     conditional: bool, announces_floor: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ def delivered(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     return found
 
 
+@pytest.mark.pure
 def test_outputs_have_ids_of_their_own(delivered: list[Message]) -> None:
     two = "automaton: {start: s, states: {s: [{on: t, emit: [same, {topic: u}]}]}}"
     watched = {"m1": "a->b", "m2": "b->d", "m3": "c->d"}
@@ -313,6 +314,7 @@ monitors:
     assert [got(end) for end in ends] == [[("usual", b"x")]] * 2
 
 
+@pytest.mark.pure
 def test_what_a_timer_puts_out_has_an_id_of_its_own(delivered: list[Message]) -> None:
     here = written(
         "scopes: {a: {}, b: {}, c: {}}\n"

@@ -77,6 +77,7 @@ def opened(packets: list[Publish]) -> Iterator[tuple[str, Envelope, bytes]]:
 
 
 @pytest.mark.parametrize("messages", [ALONE, MESSAGES], ids=["alone", "together"])
+@pytest.mark.pure
 def test_the_same_leaves_and_arrives(
     messages: list[tuple[str, bytes]], one_by_one: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_clock_that_is_ahead_is_corrected_where_it_is_noticed() -> None:
     assert [envelope.published for _, envelope, _ in found] == [chain.b.wall] * 2
 
 
+@pytest.mark.pure
 def test_another_boot_and_whoever_takes_one_at_a_time(one_by_one: list[str]) -> None:
     chain = Chain()
     chain.b.realm.node_links.ends["y->z"].session.bundling = False
@@ -150,6 +152,7 @@ def test_what_is_damaged_is_not_passed_on() -> None:
     assert not publishes(chain.second.mine.sent)
 
 
+@pytest.mark.pure
 def test_a_packet_that_is_too_large_for_one_is_decided_for_each(one_by_one: list[str]) -> None:
     chain = Chain()
     chain.b.realm.node_links.ends["y->z"].session.maximum = 400
@@ -161,6 +164,7 @@ def test_a_packet_that_is_too_large_for_one_is_decided_for_each(one_by_one: list
     assert len(one_by_one) >= 2
 
 
+@pytest.mark.pure
 def test_the_broker_behind_a_guarded_scope_is_no_node(one_by_one: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinkSession, "guards", True)
     chain = Chain()

@@ -32,7 +32,7 @@ from tidegate.wire import (
     encode_properties,
     encode_varint,
 )
-from tidegate.wire.properties import FLAG, PROPERTIES, Property
+from tidegate.wire.properties import BINARY, FLAG, PAIR, PROPERTIES, UTF8, Property
 from wire.notation import length, octets
 
 BOTH = (V5, V311)
@@ -157,7 +157,7 @@ def test_impossible_property_values(row: Property) -> None:
         "str": ["\0", "\ud800", "x" * 65536],
         "bytes": [b"x" * 65536],
     }
-    kind = str(Properties.__dataclass_fields__[row.name].type).partition(" ")[0]
+    kind = {UTF8: "str", BINARY: "bytes"}.get(row.kind, "pairs" if row.kind is PAIR else "int")
     if row.name == "subscription_identifiers":
         values: list[object] = [(0,), (1, 0), (1 << 28,), (-1,)]
     elif row.name == "user_properties":
@@ -167,7 +167,7 @@ def test_impossible_property_values(row: Property) -> None:
     for value in values:
         with pytest.raises(ValueError):  # noqa: PT011
             encode_properties(Properties(**{row.name: value}))
-    if row.zero is not None and kind == "int":
+    if row.zero is not None and kind == "int" and row.name != "subscription_identifiers":
         with pytest.raises(ValueError, match="may not be 0"):
             encode_properties(Properties(**{row.name: 0}))
 

@@ -6,7 +6,7 @@ scope. It is no reader: only levels are asked before a message goes there (seman
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from tidegate.bounded import Weighed
 from tidegate.guard.envelopes import STATICS
@@ -41,7 +41,7 @@ class BackendTarget(LinkSession):
         )
         self.expiry = 0  # nothing waits here for a better connection
         self.refusing = True
-        self.connection = cast(Any, self)  # over which connection it goes is known
+        self.connection = self  # over which connection it goes is known
         self.source: Session | None = None  # whose message is being delivered
         self._heads: Weighed[tuple[bytes, bytes, str], tuple[bytes, bytes]] = Weighed(
             STATICS, STATIC_BYTES, lambda key: len(key[0]) + len(key[1])
@@ -144,7 +144,7 @@ class BackendTarget(LinkSession):
             return
         out = upstream.out
         if not out:
-            site.dirty.append(upstream)  # type: ignore[arg-type]
+            site.dirty.append(upstream)
         out.append(frame)
 
     def _carry_with_properties(self, name: bytes, payload: bytes, source: GuardedSession, upstream: Upstream) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import PacketError, ProtocolError
+from tidegate.session.outlet import Outlet
 from tidegate.session.runtime import Site
 from tidegate.wire import V5, Auth, Connack, Connect, Packet, Reason, Type, decode, encode, frame
 
@@ -29,7 +30,7 @@ _RETURN_CODES: Final = {
 """What MQTT 3.1.1 has in CONNACK."""
 
 
-class BrokerLogin(asyncio.Protocol):
+class BrokerLogin(Outlet, asyncio.Protocol):
     """One connection to the broker, as long as it has not let anybody in."""
 
     __slots__ = (
@@ -45,7 +46,6 @@ class BrokerLogin(asyncio.Protocol):
         "scope",
         "site",
         "version",
-        "write",
     )
 
     def __init__(self, scope: GuardedScope, packet: Connect, answer: Callable[[Any], None]) -> None:
@@ -61,7 +61,6 @@ class BrokerLogin(asyncio.Protocol):
         """Whether the client identifier is one that this node has made."""
         self.authentication: RelayedAuthentication | None = None
         """What the client and the broker say to each other before CONNACK, and later."""
-        self.write: Callable[[bytes], None]
         self._answer: Callable[[Any], None] | None = answer
         self._packet: Connect | None = packet
         self._transport: Any = None

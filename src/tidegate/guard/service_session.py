@@ -118,7 +118,7 @@ class ServiceSession(LinkSession):
                     delivery.state = SENT
                     self.site.store.update(delivery)
         window = min(upstream.quota, WINDOW)
-        self.attach(self.line, version=upstream.version, window=window, maximum=upstream.maximum, aliases=0)  # type: ignore[arg-type]
+        self.attach(self.line, version=upstream.version, window=window, maximum=upstream.maximum, aliases=0)
         self.pump()
 
     def parts(

@@ -22,7 +22,7 @@ from tidegate.guard.broker_login import BrokerLogin
 from tidegate.guard.incoming_envelopes import IncomingEnvelopes
 from tidegate.guard.outgoing_envelopes import LARGE, framed
 from tidegate.session import Hold, Message
-from tidegate.session.grant import Shut
+from tidegate.session.outlet import Shut
 from tidegate.session.packet_costs import QUICK
 from tidegate.wire import (
     V5,
@@ -71,12 +71,10 @@ class Upstream(BrokerLogin):
         "incoming",
         "maximum",
         "opened",
-        "out",
         "pings",
         "quota",
         "refused",
         "session",
-        "shut",
         "v5",
     )
 
@@ -90,7 +88,7 @@ class Upstream(BrokerLogin):
         self.quota = 65535  # QoS 1 and 2 messages that it takes at a time
         self.exchange = 0  # the packet identifier of the PUBLISH of the client that is being taken, and DUP above it
         self.refused: Deny | None = None  # why that has not gone to the broker
-        self.out: list[bytes] = Shut()
+        self.out = Shut()
         self.pings = b""
         """PINGREQs that have no answer yet, in order: 1 of the client, 0 of the guard."""
         self.shut = True
@@ -218,7 +216,7 @@ class Upstream(BrokerLogin):
         """A packet for the broker."""
         out = self.out
         if not out:
-            self.site.dirty.append(self)  # type: ignore[arg-type]
+            self.site.dirty.append(self)
         out.append(data)
 
     def publish(self, message: Message) -> bytes | None:
@@ -323,7 +321,7 @@ class Upstream(BrokerLogin):
         self._tell()
 
     def _shut(self) -> None:
-        if self.opened and self.out:
+        if self.opened and isinstance(self.out, list) and self.out:
             self.write(b"".join(self.out))
         self.opened = False
         self.shut = True

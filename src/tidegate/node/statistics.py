@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
+from tidegate.compiled import running
 from tidegate.config import Config, shadow
 from tidegate.net.control_socket import Command
 from tidegate.node.number_history import NumberHistory
@@ -93,7 +94,11 @@ class StatusCommands:
 
     async def status(self, users: bool = False) -> dict[str, Any]:
         """`status`; with `users`, also who holds most of what has a bound."""
-        status = {**self._node.status(), "not_enforced": not_enforced(self._node.config)}
+        status = {
+            "rooms": running(),
+            **self._node.status(),
+            "not_enforced": not_enforced(self._node.config),
+        }
         if users is True:
             for name, most in (await largest(self._node.site.accounts)).items():
                 status["limits"][name]["largest"] = most
@@ -104,7 +109,8 @@ class StatusCommands:
         node = self._node
         await node.audit.counted()  # of what plans have decided for many messages at once
         told = metrics(node.status(), node.scopes, node.turns.latency.state(), node.audit.log.by_rule)
-        return {**told, "would_deny": [(*key, count) for key, count in node.audit.log.shadowed.items()]}
+        would = [(*key, count) for key, count in node.audit.log.shadowed.items()]
+        return {**told, "would_deny": would, "not_enforced": not_enforced(node.config)}
 
 
 def metrics(

@@ -27,6 +27,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from sys import intern
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from tidegate.native import mypyc_attr
+
 S = TypeVar("S", bound=Hashable)
 O = TypeVar("O")  # noqa: E741  the options of one subscription
 
@@ -95,6 +97,7 @@ class Node(Generic[S, O]):
         return next(iter(self.children.items()))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Subscriptions(Generic[S, O]):
     """(filter, subscriber) -> options, and all (subscriber, options) whose filter matches a topic."""
 

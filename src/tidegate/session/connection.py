@@ -75,6 +75,7 @@ class Connection:
         "version",
         "write",
     )
+    __deletable__ = ("publishing", "reader")
 
     def __init__(
         self,
@@ -201,9 +202,10 @@ class Connection:
         if self.phase is Phase.OPEN:
             session = self.session
             session.gathered()
-            if not session.shut and session.out:
-                waiting = b"".join(session.out)
-                session.out.clear()
+            out = session.out
+            if isinstance(out, list) and out:
+                waiting = b"".join(out)
+                out.clear()
                 self.write(waiting)
             if self.version == V5:
                 if text and self.problem_information and properties is NONE:

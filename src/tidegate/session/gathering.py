@@ -25,14 +25,14 @@ STREAMS: Final = 4096  # that are kept at a time,
 KEPT: Final = 1.0  # and for how many seconds
 
 
-class Stream(list[bytes]):
+class Stream:
     """Payloads that have not left yet. Whoever appends the first one says so to `gathering`."""
 
-    __slots__ = ("gathering", "head")
+    __slots__ = ("gathering", "head", "payloads")
 
     def __init__(self, gathering: Gathering, head: bytes) -> None:
-        super().__init__()
         self.gathering = gathering
+        self.payloads: list[bytes] = []
         self.head = head
         """What they begin with."""
 
@@ -77,9 +77,9 @@ class Gathering:
         stream = self._streams.get((source.context, route))
         if stream is None:
             stream = self._open(route, source, head())
-        if not stream:
+        if not stream.payloads:
             self.begins(stream)
-        stream.append(payload)
+        stream.payloads.append(payload)
 
     def _open(self, route: Route, source: Session, head: bytes) -> Stream:
         if len(self._streams) >= STREAMS:
@@ -125,19 +125,19 @@ class Gathering:
     def taken(self) -> list[tuple[bytes, list[bytes]]]:
         """Everything, by what it begins with. From now on it is on its way."""
         active, self._active = self._active, []
-        now, count = self._site.now, sum(map(len, active))
+        now, count = self._site.now, sum(len(stream.payloads) for stream in active)
         if self.patient:
             self._recent = self._recent * max(0.0, 1 - (now - self._put_at) / LATELY) + count
         self._put_at = now
-        taken = [(stream.head, stream[:]) for stream in active]
+        taken = [(stream.head, stream.payloads) for stream in active]
         for stream in active:
-            stream.clear()
+            stream.payloads = []
         return taken
 
     def forget(self) -> None:
         """Streams begin anew: what they begin with may be something else. What they hold is lost."""
         for stream in self._active:
-            stream.clear()
+            stream.payloads.clear()
         self._active = []
         for crossing, route in self._appended_to:
             crossing.pop(route, None)

@@ -1,4 +1,4 @@
-"""A granted subscription, and the outbox of somebody who cannot be written to."""
+"""A granted subscription."""
 
 from __future__ import annotations
 
@@ -10,19 +10,6 @@ from tidegate.wire import Subscription
 
 if TYPE_CHECKING:
     from tidegate.session.session import Session
-
-
-class Shut(list[bytes]):
-    """The outbox of a client that cannot be written to: what is appended is dropped and counted."""
-
-    __slots__ = ("dropped",)
-
-    def __init__(self) -> None:
-        super().__init__((b"",))  # never empty, so nobody marks the session as having something to send
-        self.dropped = 0
-
-    def append(self, frame: bytes, /) -> None:
-        self.dropped += 1
 
 
 class Grant:

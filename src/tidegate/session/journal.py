@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tidegate.native import mypyc_attr
 from tidegate.session.message import Message
 
 
@@ -36,6 +37,7 @@ class Journal(Protocol):
         ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Unwritten:
     """Nothing is written down."""
 

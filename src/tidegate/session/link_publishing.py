@@ -236,7 +236,7 @@ class LinkPublishing(Publishing):
         message = None if route is None else self.importer.alike(alike.message, *id, data[behind:stop])
         if route is None or message is None:
             return False
-        self._refusal = None
+        self._begin()
         self.take(route, b"", 1, False, pid, NONE, None, message=message)
         if self._refusal is None or self._refusal.suppressed:
             self._taken(message)
@@ -258,7 +258,7 @@ class LinkPublishing(Publishing):
             message = imported.message
             if imported.lane is not None and qos < 2 and not packet.retain and packet.properties is NONE:
                 self._remember(packet, imported, imported.lane)
-            self._refusal = None
+            self._begin()
             self.take(imported.route, b"", qos, packet.retain, pid, packet.properties, message.expires, message=message)
             taken = self._refusal is None or self._refusal.suppressed
             if imported.ringed and taken:
@@ -324,6 +324,9 @@ class LinkPublishing(Publishing):
             self.site.journal.after(self.importer.seen, message)
         else:
             self.importer.seen(message)
+
+    def _begin(self) -> None:
+        self._refusal = None  # in a method: what checks types would hold it to be None after `take`, too
 
     def _not_published(self, message: Message, pid: int, why: Refusal) -> None:
         self._refusal = why

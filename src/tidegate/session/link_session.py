@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidegate.native import mypyc_attr
 from tidegate.policy import Subject
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
@@ -50,6 +51,7 @@ class Exporter(Protocol):
         ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 

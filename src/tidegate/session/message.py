@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
+from tidegate.native import mypyc_attr
 from tidegate.policy.capability import Use
 from tidegate.session.carried_proof import without_proof
 from tidegate.wire import NONE, Properties
@@ -44,6 +45,7 @@ class Waiter(Protocol):
     def settle(self) -> None: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Message:
     """One message as the node keeps it. Slotted and positional: made once per general-path PUBLISH."""
 

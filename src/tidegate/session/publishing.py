@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
+from tidegate.native import mypyc_attr
 from tidegate.policy.capability import NOTHING, Shown
 from tidegate.policy.capability.proof import shown_by
 from tidegate.session import unreleased_qos2 as unreleased
@@ -43,6 +44,7 @@ _FORWARDED = (
 )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ack:
     """An acknowledgement that waits until what it acknowledges is safe (session.Waiter)."""
 
@@ -64,6 +66,7 @@ class Ack:
         self.publishing.drain()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Publishing:
     """What one connection publishes, until it is acknowledged."""
 

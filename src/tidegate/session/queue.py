@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tidegate.native import mypyc_attr
 from tidegate.session.link import Link
 from tidegate.session.message import Delivery, Message, State
+from tidegate.session.outlet import Outlet
 from tidegate.session.runtime import Full, Site
 from tidegate.session.usage import Usage
 from tidegate.session.waiting_deliveries import WaitingDeliveries
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 PIECE = 1000  # microseconds that deciding what waits may take at once
 
 
-class DeliveryQueue:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DeliveryQueue(Outlet):
     """Deliveries of one session."""
 
     __slots__ = (
@@ -48,12 +51,10 @@ class DeliveryQueue:
         "window",
     )
 
-    shut: bool  # nothing can be sent at the moment: see `Session`
-
     def __init__(self, site: Site, usage: Usage) -> None:
         self.site = site
         self.usage = usage  # of its user
-        self.connection: Connection | None = None
+        self.connection: Connection | Any | None = None  # a guard has others, which stand for the broker
         self.row = 0  # in the store; 0: a transient session
         self.flying = 0  # bytes of payload on their way
         self._inflight: dict[int, Delivery] | None = None

@@ -345,9 +345,9 @@ class Reader:
                                     out.append(packet)
                             if route.cross:
                                 if (stream := crossing.get(route)) is not None:
-                                    if not stream:
+                                    if not stream.payloads:
                                         stream.gathering.begins(stream)
-                                    stream.append(data[after + v5 : stop])
+                                    stream.payloads.append(data[after + v5 : stop])
                                 else:
                                     cross(connection, route, data[start:after], data[after + v5 : stop])
                                     crossing = connection.session.crossing

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.session.grant import Shut
 from tidegate.session.host import LINKS, Route
 from tidegate.session.link_session import LinkSession
 from tidegate.session.message import Message
+from tidegate.session.outlet import Shut
 from tidegate.wire import encode_varint
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def cross(connection: Connection, route: Route, name: bytes, payload: bytes) -> 
     another node has an envelope. `name`: its topic as it stands in a packet.
     """
     if (stream := connection.session.crossing.get(route)) is not None:
-        if not stream:
+        if not stream.payloads:
             stream.gathering.begins(stream)
-        stream.append(payload)
+        stream.payloads.append(payload)
         return
     dirty = connection.site.dirty
     for block, targets in route.cross:

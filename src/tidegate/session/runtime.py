@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.message import Origin
+from tidegate.session.outlet import Outlet
 from tidegate.session.packet_costs import BURST, LONG, MEMORY, REST, TURN, Payer, TurnOrder
 from tidegate.session.store import Store
 from tidegate.session.timers import Timers
@@ -21,7 +22,7 @@ from tidegate.session.usage import NODE_BOUNDS, USER_BOUNDS, Accounts, Bounds
 from tidegate.topics import MAX
 
 if TYPE_CHECKING:
-    from tidegate.session.session import Session
+    pass
 
 
 class Full(Enum):
@@ -176,7 +177,7 @@ class Site:
         self.timers = Timers()
         self.counters = Counters()
         self.accounts = Accounts()
-        self.dirty: list[Session] = []
+        self.dirty: list[Outlet] = []
         self.gathered: list[
             Callable[[], bool]
         ] = []  # at each flush: what was gathered for links may leave; True: ask again
@@ -271,12 +272,11 @@ class Site:
             asked, self.gathered = self.gathered, []
             self.gathered += [put for put in asked if put()]
         while dirty:
-            later: list[Session] = []
+            later: list[Outlet] = []
             self.dirty = later
             for session in dirty:
                 out = session.out
-                waiting = len(out)
-                if not waiting or session.shut:
+                if not isinstance(out, list) or not (waiting := len(out)):
                     continue  # it was shut since it was marked
                 counters.frames_sent += waiting
                 data = out[0] if waiting == 1 else b"".join(out)

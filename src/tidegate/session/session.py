@@ -3,7 +3,7 @@
 A session outlives its connections. While there is one, `connection` is set and frames go into `out`, which the site
 writes once per turn. Invariants:
 
-- `out` is a plain list while frames may be appended; else it is a `Shut` list, which swallows and counts.
+- `out` is a plain list while frames may be appended; else it is `Shut`, which swallows and counts.
 - a QoS 2 packet identifier is in the store before it is used on the wire.
 - a queued or resumed delivery is decided again when it is sent.
 - what goes over a link with monitors (`leaving`) is shown to them once, in the order in which it comes. While the link
@@ -15,19 +15,20 @@ writes once per turn. Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import ProtocolError
+from tidegate.native import mypyc_attr
 from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN, Types
 from tidegate.policy.revocation import PeerCertificate
 from tidegate.session import unreleased_qos2 as unreleased
 from tidegate.session.decider import Decider, Later
 from tidegate.session.frames import Parts, TopicAliases, parts
-from tidegate.session.grant import Grant, Shut
+from tidegate.session.grant import Grant
 from tidegate.session.link import Link
 from tidegate.session.message import RELEASED, SENT, Delivery, Message
+from tidegate.session.outlet import Shut
 from tidegate.session.queue import PIECE, DeliveryQueue
 from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
@@ -43,6 +44,7 @@ NOT_CROSSING: dict[Any, Any] = {}
 PUBREL = b"\x62\x02"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session(DeliveryQueue):
     """The state of one client at one scope."""
 
@@ -69,13 +71,11 @@ class Session(DeliveryQueue):
         "leaving",
         "maximum",
         "offered",
-        "out",
         "outward",
         "overdue",
         "principal",
         "refused",
         "shares",
-        "shut",
         "subject",
         "subscriptions",
         "timer",
@@ -83,7 +83,6 @@ class Session(DeliveryQueue):
         "will",
         "will_proven",
         "will_timer",
-        "write",
     )
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
@@ -100,8 +99,8 @@ class Session(DeliveryQueue):
         self.offered = (0, 0)  # to those: the last message, by its numbers
         self.identify(subject)
         self.version = V5
-        self.write: Callable[[bytes], None] = _nowhere
-        self.out: list[bytes] = Shut()
+        self.write = _nowhere
+        self.out = Shut()
         self.shut = True
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
@@ -154,7 +153,7 @@ class Session(DeliveryQueue):
 
     # -- coming and going --------------------------------------------------------------------------------------
 
-    def attach(self, connection: Connection, *, version: int, window: int, maximum: int, aliases: int) -> None:
+    def attach(self, connection: Connection | Any, *, version: int, window: int, maximum: int, aliases: int) -> None:
         """A connection for it. Nothing is sent before `resume`."""
         self.connection = connection
         self.certificate = None if connection.certificate is None else connection.certificate.get("verified")
@@ -181,7 +180,7 @@ class Session(DeliveryQueue):
             gone = [delivery for delivery in self._queue if not delivery.qos]
             self._queue = deque(delivery for delivery in self._queue if delivery.qos)
             self._count(-len(gone), -sum(delivery.message.size for delivery in gone))
-        self.site.counters.dropped += getattr(self.out, "dropped", 0)
+        self.site.counters.dropped += self._dropped()
         self._shut_out()
         self.write = _nowhere
         self.ended = self.site.wall
@@ -213,17 +212,21 @@ class Session(DeliveryQueue):
         if not self.shut:
             pending = self.out
             self._shut_out()
-            if pending:  # already decided and accepted; the transport takes it, once
+            if isinstance(pending, list) and pending:  # already decided and accepted; the transport takes it, once
                 self.write(b"".join(pending))
 
     def unpause(self) -> None:
         if self.connection is not None and self.shut:
-            self.site.counters.dropped += getattr(self.out, "dropped", 0)
+            self.site.counters.dropped += self._dropped()
             self.out = []
             self.shut = False
             self.overdue = 0
             self._set_direct()
             self.pump()
+
+    def _dropped(self) -> int:
+        """What came while it could not be written to."""
+        return self.out.dropped if isinstance(self.out, Shut) else 0
 
     def _set_direct(self) -> None:
         self.direct = not self.shut and not self._again and self.plain and self.deferred is None
@@ -236,7 +239,11 @@ class Session(DeliveryQueue):
 
     # -- sending -----------------------------------------------------------------------------------------------
 
-    parts = staticmethod(parts)  # how it is sent a message: a link to another node has a way of its own
+    def parts(
+        self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0
+    ) -> Parts:
+        """How it is sent a message: a link to another node has a way of its own."""
+        return parts(message, version, qos, retain, ids, now, alias)
 
     def send(self, frame: bytes) -> None:
         """A control packet: never dropped while there is a connection."""
@@ -410,7 +417,9 @@ class Session(DeliveryQueue):
                 return
         self._emit(delivery, self.connection, shown)
 
-    def _emit_safe(self, delivery: Delivery, connection: Connection | None, shown: Message, generation: int) -> None:
+    def _emit_safe(
+        self, delivery: Delivery, connection: Connection | Any | None, shown: Message, generation: int
+    ) -> None:
         """Its identifier is in the store. Decided again if the rules have changed meanwhile: it is sent now."""
         if generation != self.site.generation and self.connection is connection and delivery.state is SENT:
             permitted = self.decider.permits(self, delivery)
@@ -427,7 +436,7 @@ class Session(DeliveryQueue):
             shown = permitted
         self._emit(delivery, connection, shown)
 
-    def _emit(self, delivery: Delivery, connection: Connection | None, shown: Message, dup: bool = False) -> None:
+    def _emit(self, delivery: Delivery, connection: Connection | Any | None, shown: Message, dup: bool = False) -> None:
         if connection is None or self.connection is not connection or delivery.state is not SENT:
             return
         fitting = self._fitting(shown, delivery.qos, delivery.retain, delivery.ids)
@@ -581,7 +590,7 @@ class Session(DeliveryQueue):
         self._inflight = self._queue = self._again = self.incoming = None
 
 
-def _release(session: Session, delivery: Delivery, safe: Connection | None = None) -> None:
+def _release(session: Session, delivery: Delivery, safe: Connection | Any | None = None) -> None:
     """PUBREL, once it is `safe`: after a crash no PUBLISH may use an identifier that the client has let go of."""
     if delivery.row and safe is None:
         session.site.store.after(_release, session, delivery, session.connection)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from tidegate.native import mypyc_attr
 from tidegate.session.message import Delivery, Message
 from tidegate.wire import Subscription, Will
 
@@ -114,6 +115,7 @@ class Store(Protocol):
     def after(self, callback: Callable[..., None], *args: Any) -> None: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Volatile:
     """Keeps nothing; everything is as safe as it will ever be at once."""
 

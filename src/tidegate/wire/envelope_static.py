@@ -154,7 +154,7 @@ def encode_static(static: Static) -> bytes:
 def decode_static(data: bytes) -> Static:
     size = origin_size(data)
     fields = _read(data[HEAD.size : HEAD.size + size], _ORIGIN) | _read(data[HEAD.size + size :], _HOP)
-    if missing := _REQUIRED - fields.keys():
+    if missing := _REQUIRED.difference(fields):
         raise MalformedPacket(f"an envelope without {min(missing)}")
     static = Static(**fields)
     try:
