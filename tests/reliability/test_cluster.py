@@ -1,5 +1,5 @@
-"""`examples/cluster`: guards and servers are killed with `kill -9` while clients use them; what was acknowledged and has
-not come is counted. Both forms are long ones: they take a minute and more of both cores."""
+"""`examples/cluster`: guards and servers are killed with `kill -9` while clients use them; what was acknowledged and
+has not come is counted. Both forms are long ones: they take a minute and more of both cores."""
 
 from __future__ import annotations
 
