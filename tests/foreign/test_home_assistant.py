@@ -42,6 +42,7 @@ ENTRY = {
 CONFIGURATION = """
 homeassistant: {name: Home, latitude: 45.4, longitude: 9.2, elevation: 120, unit_system: metric, time_zone: Europe/Rome}
 mqtt_statestream: {base_topic: states, publish_attributes: false}
+logger: {default: info}
 http: {server_host: 127.0.0.1, server_port: HTTP}
 automation:
   - alias: warm

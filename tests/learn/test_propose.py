@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tidegate.learn import table as tabular
 from tidegate.learn.as_yaml import plain, to_yaml
 from tidegate.learn.propose import Options, Proposals, propose
-from tidegate.learn.table import MOST, READ, SUBSCRIBE, WRITE, Person, Table, Use, tabulate
+from tidegate.learn.table import READ, SUBSCRIBE, WRITE, Person, Table, tabulate
 from tidegate.learn.templates import Evidence
 
 DAY = 86400.0
@@ -132,9 +135,9 @@ def test_what_cannot_be_said_is_said() -> None:
     assert {each["topic"] for each in plain(found)["not_expressed"]} == {"a", "b"}
 
 
-def test_a_table_is_bounded() -> None:
-    made = Table()
-    made.uses = dict.fromkeys((Use("u", "c", WRITE, str(at), 0, "") for at in range(MOST)), None)  # type: ignore[assignment]
-    made.add(Use("u", "c", WRITE, "one more", 0, ""), 7, 1.0, 1.0)
+def test_a_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tabular, "MOST", 3)
+    made = table(*[("hub", WRITE, topic) for topic in "abc"], ("hub", WRITE, "d", 7), ("hub", WRITE, "a", 2))
     assert made.left_out == 7
-    assert len(made.uses) == MOST
+    assert len(made.uses) == 3
+    assert "7 uses are left out" in propose(made).notes[0]
