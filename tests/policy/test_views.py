@@ -202,6 +202,12 @@ def test_bounds() -> None:
     assert View.parse(["/a"]).apply(large) == b'{"a":1}'
     deep = b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"
     assert View.parse(["/a"]).apply(deep) is None  # it can be read, but not written
+    with pytest.raises(ConfigError, match="at most 32 parts"):
+        View.parse(["/a" * 33])
+    with pytest.raises(ConfigError, match="at most 256"):
+        View.parse([f"/{n}" for n in range(257)])
+    with pytest.raises(ConfigError, match="write `all`"):
+        View.parse("everything")
 
 
 # -- laws ------------------------------------------------------------------------------------------------------------
