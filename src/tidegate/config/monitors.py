@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.links import SCOPE, Guards, between, directed_links, ends, no_link, remote_scopes, scope_names
+from tidegate.config.links import SCOPE, between, directed_links, ends, no_link, remote_scopes, scope_names
 from tidegate.config.parser import Parser, parser_of
 from tidegate.config.policies import Condition, Filter, RuleId
 from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
+from tidegate.config.scopes import Guards
 from tidegate.config.section import (
     LIST,
     ONE,
