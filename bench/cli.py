@@ -219,7 +219,7 @@ def live(
     from bench.live import listing, report
 
     with _failing():
-        plan = _plan(rounds, duration, quick=quick)
+        plan = dataclasses.replace(_plan(rounds, duration, quick=quick), warmup=listing.WARMUP)
         machine = describe()
         with _progress(2 * plan.rounds) as before:
             visitors = listing.Visitors.CONSOLES if consoles else listing.Visitors.CALLERS

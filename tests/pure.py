@@ -10,6 +10,8 @@ from tidegate.gate import RuleSet
 from tidegate.gate.verdict import Stage
 from tidegate.scope import Authenticator, Exchange, Identity, Realm, Refused
 from tidegate.scope.authenticator import Answer
+from tidegate.scope.decision_reports import Audit
+from tidegate.scope.scope import NOBODY
 from tidegate.session import Connection, Limits, Origin, Session, Site, Store, Volatile
 
 
@@ -49,6 +51,7 @@ class World:
         ingress: tuple[Stage, ...] = (),
         egress: tuple[Stage, ...] = (),
         stopwatch: Callable[[], float] = lambda: 0.0,
+        audit: Audit = NOBODY,
     ) -> None:
         self.now = 1000.0
         self.wall = 1_700_000_000.0
@@ -66,6 +69,7 @@ class World:
             authenticator=authenticator or Anybody(),
             rules=rules or RuleSet(),
             stopwatch=stopwatch,
+            audit=audit,
         )
         self.scope = next(iter(self.realm.scopes.values()))
         if ingress or egress:

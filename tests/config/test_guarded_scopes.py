@@ -52,3 +52,46 @@ def test_nobody_has_to_be_in_the_directory_if_the_broker_knows_them() -> None:
     assert not [text for _, text in parse(named + scope, "f.yaml", variables={}).warnings() if "user" in text]
     here = scope.replace("}}\n", ", authenticate: here}}\n")
     assert [text for _, text in parse(named + here, "f.yaml", variables={}).warnings() if "user" in text]
+
+
+SEVERAL = (
+    HEAD.replace("anonymous: true", "scope: legacy, anonymous: true")
+    + "store: postgresql://t@h/t\n"
+    + "scopes: {legacy: {backend: 'mqtt://h', guards: several, SECRET}, other: {parents: [legacy]}}\n"
+)
+SECRET = "secret: 0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("store: sqlite\n", "needs a `store` that all of them share"),
+        ("subscribe: hold\n", "of what `legacy` holds its other guards know nothing"),
+        *(
+            (f"monitors: [{{{place}, {what}}}]\n", "has several guards, each of which sees a part of it")
+            for place in ("scope: legacy, direction: im_pub", "link: legacy->other", "link: other->legacy")
+            for what in ("rate: 1/s", "each: link, dedupe: 1s", "use: hsup_em")
+        ),
+        ("monitors: [{scope: legacy, direction: im_sub, each: scope, rate: 1/s}]\n", "each of which sees a part"),
+    ],
+)
+def test_what_several_guards_cannot_share_is_refused(more: str, said: str) -> None:
+    text = SEVERAL.replace("SECRET", SECRET)
+    if more.startswith("store"):
+        text = text.replace("store: postgresql://t@h/t\n", "")
+    with pytest.raises(ConfigErrors) as wrong:
+        parse(text + more, "f.yaml", variables={})
+    assert said in str(wrong.value)
+
+
+def test_several_guards_share_a_secret() -> None:
+    with pytest.raises(ConfigErrors) as wrong:
+        parse(SEVERAL.replace(", SECRET", ""), "f.yaml", variables={})
+    assert "is missing, which all its guards have to share" in str(wrong.value)
+
+
+def test_monitors_without_a_memory_act_at_several_guards() -> None:
+    here = "{scope: legacy, direction: im_pub, filter: ['a/#']}"
+    there = "{scope: other, direction: im_pub, rate: 1/s}"
+    monitors = f"monitors: [{here}, {there}]\n"
+    assert len(parse(SEVERAL.replace("SECRET", SECRET) + monitors, "f.yaml", variables={}).monitors) == 2

@@ -29,6 +29,8 @@ from tidegate import wire
 from tidegate.config import Config, parse
 from tidegate.scope import Identity, Refused
 from tidegate.scope.authenticator import Answer
+from tidegate.scope.decision_reports import Audit
+from tidegate.scope.scope import NOBODY
 from tidegate.session import Connection, Session
 from tidegate.topics import matches, share
 
@@ -87,10 +89,10 @@ class People(pure.Anybody):
 class Engine:
     """The real scope, without sockets."""
 
-    def __init__(self, world: worlds.World, bound: int) -> None:
-        self.config = built(world.configuration)
+    def __init__(self, world: worlds.World, bound: int, *, enforced: bool = True, audit: Audit = NOBODY) -> None:
+        self.config = built(world.configuration if enforced else {**world.configuration, "enforce": False})
         self.people = People(self.config)
-        self.world = pure.World(rules=self.config.built.rules, authenticator=self.people)
+        self.world = pure.World(rules=self.config.built.rules, authenticator=self.people, audit=audit)
         self.world.wall = float(world.start)
         self.world.scope.gate.cache.bound = bound
         self.ends: dict[oracle_key, End] = {}

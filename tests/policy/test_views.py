@@ -200,10 +200,8 @@ def test_bounds() -> None:
     large = b'{"a":1,"b":"' + b"x" * 100 + b'"}'
     assert View.parse(["/a"]).apply(large, limit=100) is None
     assert View.parse(["/a"]).apply(large) == b'{"a":1}'
-    deep = b'{"a":' + b"[" * 400 + b"]" * 400 + b"}"
-    assert View.parse(["/a"]).apply(deep) == deep  # as it came
-    escaped = deep[:-1] + b',"\\u0062":1}'
-    assert View.parse(["/a"]).apply(escaped) is None  # taken apart, it can be read, but not written
+    deep = b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"
+    assert View.parse(["/a"]).apply(deep) is None  # it can be read, but not written
     with pytest.raises(ConfigError, match="at most 32 parts"):
         View.parse(["/a" * 33])
     with pytest.raises(ConfigError, match="at most 256"):

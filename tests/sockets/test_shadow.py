@@ -161,6 +161,47 @@ async def test_shadow_shows_what_is_open_and_says_what_is_enforced(
     assert denied
 
 
+LINKED: Section = {
+    "scopes": {"house": {"parents": ["street"]}, "street": {}},
+    "listeners": [
+        {"url": "mqtt://127.0.0.1:PORT", "anonymous": True, "scope": "house"},
+        {"url": "mqtt://127.0.0.1:STREET_PORT", "anonymous": True, "scope": "street"},
+    ],
+    "monitors": [{"id": "edge", "link": "house->street", "filter": ["a/#"]}],
+}
+ACROSS = (
+    policy("all", "+/#"),
+    policy("no", "a/secret", "read", subject="user:bob", effect="deny"),
+    policy("way", "a/inside", "write", subject="link:house->street", effect="deny"),
+    policy("big", "a/big", "read", effect="deny", when="o.size > 3"),
+)
+
+
+async def linked_traffic(node: Served, version: int) -> Received:
+    mary, bob = [
+        await come(node, name, version=version, port=port) for name, port in (("mary", "PORT"), ("bob", "STREET_PORT"))
+    ]
+    received: Received = [await bob.subscribe("#", qos=2)]
+    for qos in (0, 1, 2):
+        for topic in ("a/x", "a/secret", "a/inside", "a/big", "b/x"):
+            await mary.publish(topic, b"%d-long" % qos, qos=qos)
+    return [*received, await inbox(bob)]
+
+
+@pytest.mark.parametrize("version", BOTH)
+@on_uvloop
+async def test_over_links_between_scopes(tmp_path: Path, version: int) -> None:
+    spaces = {name: section for name, section in LINKED.items() if name != "monitors"}
+    opened, _ = await played(tmp_path / "open", linked_traffic, version, "deny", policies="open", **spaces)
+    shown, would = await played(
+        tmp_path / "shadow", linked_traffic, version, "shadow", *ACROSS, enforce=False, **LINKED
+    )
+    _, denied = await played(tmp_path / "enforce", linked_traffic, version, "deny", *ACROSS, **LINKED)
+    assert shown == opened
+    assert would == denied
+    assert len(denied) >= 3
+
+
 @pytest.mark.parametrize("version", BOTH)
 @on_uvloop
 async def test_one_rule_is_watched_and_the_others_count(tmp_path: Path, version: int) -> None:

@@ -17,9 +17,10 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from tidegate import policy
 from tidegate.config.address import BackendAddress, FarAddress
+from tidegate.config.administration import SQLITE
 from tidegate.config.listeners import ClientCert
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import Filter
+from tidegate.config.policies import Filter, Subscribe
 from tidegate.config.problems import (
     PLAIN_NAME,
     DocumentPath,
@@ -67,6 +68,13 @@ class BackendKind(StrEnum):
     MQTT = "mqtt"
     NATS = "nats"
     RABBITMQ = "rabbitmq"
+
+
+class Guards(StrEnum):
+    """How many guards stand in front of one broker."""
+
+    ONE = "one"
+    SEVERAL = "several"
 
 
 class EnvelopeForm(StrEnum):
@@ -280,6 +288,9 @@ class Scope(CheckedSection):
     kind: BackendKind = BackendKind.MQTT
     """What broker that is: `mqtt`: one that does all of MQTT, or says in CONNACK what not. `nats`, `rabbitmq`: what
     these do not do the guard refuses."""
+    guards: Guards = Guards.ONE
+    """Whether this is the only guard of that broker, or one of `several`, between which its clients change. Those have
+    the same `secret`, and `store` is a PostgreSQL database that they share."""
     authenticate: Authenticate = Authenticate.BACKEND
     """Who tells who a client is: `backend`: name and password are passed on to the broker. `here`: this node, as in
     other scopes."""
@@ -320,6 +331,7 @@ class Scope(CheckedSection):
         if self.backend is None:
             for key in (
                 "kind",
+                "guards",
                 "authenticate",
                 "envelope",
                 "level",
@@ -540,6 +552,17 @@ def problems(config: Config) -> Iterator[Finding]:
     joined: dict[frozenset[str], str] = {}
     levels = ORDER if config.levels is None else config.levels.order
     for name, scope in config.scopes.items():
+        if scope.guards is Guards.SEVERAL:
+            if config.store == SQLITE:
+                text = "needs a `store` that all of them share; write `store: postgresql://…`"
+                yield ("scopes", name, "guards"), text
+            if config.subscribe is Subscribe.HOLD:
+                yield (
+                    ("subscribe",),
+                    f"is `hold`, and of what `{name}` holds its other guards know nothing; write `strict`",
+                )
+            if scope.secret is None:
+                yield ("scopes", name, "secret"), "is missing, which all its guards have to share; add it"
         if scope.level is not None and scope.level not in levels:
             yield ("scopes", name, "level"), unknown("level", scope.level, levels, "levels.order")
         for index, parent in enumerate(scope.parents):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.links import SCOPE, between, directed_links, ends, no_link, remote_scopes, scope_names
+from tidegate.config.links import SCOPE, Guards, between, directed_links, ends, no_link, remote_scopes, scope_names
 from tidegate.config.parser import Parser, parser_of
 from tidegate.config.policies import Condition, Filter, RuleId
 from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
@@ -379,6 +379,13 @@ class Monitor(CheckedSection):
         return "use" if "use" in ways else ways[0] if ways else None
 
     @property
+    def remembers(self) -> bool:
+        """Whether what it does depends on the events that came before."""
+        if self.automaton is not None or self.python is not None or self.use is BuiltInMonitor.HSUP:
+            return True
+        return (self.after, self.dedupe, self.rate, self.silence) != (None, None, None, None)
+
+    @property
     def between(self) -> bool:
         """Whether it acts where no client is: on a link of two scopes, or towards parents."""
         if (link := self.ends()) is not None:
@@ -530,6 +537,11 @@ def problems(config: Config) -> Iterator[Finding]:
                 yield (*here, "link"), f"names the unknown scope `{name}`; {hint} client is written `client:{name}`"
         if entry.link is not None and entry.between and not lost and (name := between(entry.link)) not in links:
             yield (*here, "link"), no_link(name, links)
+        at = {entry.scope, *(end.removeprefix(SCOPE) for end in entry.ends() or () if end.startswith(SCOPE))}
+        for name in sorted(each for each in at if each is not None and each in known):
+            if config.scopes[name].guards is Guards.SEVERAL and entry.remembers:
+                text = f"remembers what has come, and `{name}` has several guards, each of which sees a part of it"
+                yield here, f"{text}; let one guard have its clients, or write a monitor without a memory"
         if "suppressed" in entry.model_fields_set and entry.leaves(far):
             text = "has no effect where events leave for another node: nobody is acknowledged; remove it"
             yield (*here, "suppressed"), text

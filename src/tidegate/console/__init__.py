@@ -22,6 +22,7 @@ from tidegate.console import (
     quality,
     replays,
     rules,
+    shadow,
     sign_in,
     topics,
 )
@@ -33,6 +34,7 @@ _SCREENS = (
     events,
     now,
     denials,
+    shadow,
     clients,
     topics,
     flows,

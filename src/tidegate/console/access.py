@@ -27,6 +27,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/ui/now"): LOOKING,
         ("GET", "/ui/denials"): LOOKING,
         ("GET", "/ui/denials/why"): LOOKING,
+        ("GET", "/ui/denials/shadow"): LOOKING,
         ("POST", "/ui/denials/draft"): ADMIN,
         ("GET", "/ui/clients"): LOOKING,
         ("GET", "/ui/clients/{id}"): LOOKING,

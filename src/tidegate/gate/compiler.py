@@ -137,7 +137,7 @@ class PlanCompiler:
     def over(self, exit: ScopeExit, source: Known) -> PartialDecision | Deny:
         """What is left to ask before a message crosses a link to another scope, or who denies every one."""
         ways: list[PartialDecision] = []
-        for steps, target in ((self.stages.sending, exit.outward), (self.stages.receiving, exit.inward)):
+        for steps, target in ((self.stages.sending, exit.outward), (exit.gate.stages.receiving, exit.inward)):
             known = Known(
                 topic=source.topic,
                 context=source.context,

@@ -28,6 +28,9 @@ class Abilities:
     """Whether `$share/GROUP/FILTER` is more to it than a topic."""
     barred: str = ""
     """Characters that it refuses in topics, or takes for others."""
+    reorders: int = 64
+    """QoS 1 and 2 messages of one publisher and topic among which one may come late. What is older than these has been
+    here, and somebody shows it again."""
     internal: bool = False
     """Whether `#` shows clients topics of its own that begin with `$`."""
 
@@ -48,8 +51,9 @@ BARRED: Final = Deny(
 )
 KINDS: Final[Mapping[BackendKind, Abilities]] = {
     BackendKind.MQTT: Abilities(),
-    # `.` and ` ` end the connection; `*` and `>` are wildcards of subjects
-    BackendKind.NATS: Abilities(qos=1, shared=False, barred=". *>", internal=True),
+    # `.` and ` ` end the connection; `*` and `>` are wildcards of subjects. What was on its way when a server or a
+    # connection went comes again after `ack_wait`, behind everything that was published meanwhile
+    BackendKind.NATS: Abilities(qos=1, shared=False, barred=". *>", reorders=8192, internal=True),
     # QoS 2 is taken as QoS 1; `.` comes back as `/`, and `*` as `+`
     BackendKind.RABBITMQ: Abilities(qos=1, retain=False, shared=False, barred=".*"),
 }

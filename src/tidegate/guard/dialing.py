@@ -27,13 +27,14 @@ OURS: Final = frozenset(("require", "s", "capability", "proof"))
 class Dialing:
     """One CONNECT on its way to the broker."""
 
-    __slots__ = ("_again", "_anew", "_answered", "_ended", "connection", "packet", "scope", "upstream")
+    __slots__ = ("_again", "_anew", "_answered", "_ended", "connection", "packet", "principal", "scope", "upstream")
 
     def __init__(
         self,
         scope: GuardedScope,
         connection: Connection,
         packet: Connect,
+        principal: str,
         answered: Callable[[Upstream], None],
         ended: Callable[[], None],
     ) -> None:
@@ -41,6 +42,7 @@ class Dialing:
         self.scope = scope
         self.connection = connection
         self.packet = packet
+        self.principal = principal
         self.upstream: Upstream
         self._answered = answered
         self._ended = ended
@@ -49,7 +51,7 @@ class Dialing:
         self._open(V5 if scope.settings.as_property and scope.enforcing else min(packet.version, scope.service.version))
 
     def _open(self, version: int) -> None:
-        greeting = greeting_of(self.scope, self.connection, self.packet, version)
+        greeting = greeting_of(self.scope, self.connection, self.packet, version, self.principal)
         if version != self.packet.version and version == V311 and not self._anew:
             self._anew = self.packet.clean_start and not greeting.clean_start
             greeting = replace(greeting, clean_start=greeting.clean_start or self._anew)
@@ -80,7 +82,7 @@ class Dialing:
             scope.site.timers.at(scope.site.now + RETRY, self._retry, version)
         elif self._anew and upstream.refusal is None:
             upstream.close()
-            greeting = greeting_of(scope, self.connection, self.packet, version)
+            greeting = greeting_of(scope, self.connection, self.packet, version, self.principal)
             self._anew = False
             self.upstream = Upstream(scope, greeting, self._done)
             scope.dial(self.upstream)
@@ -98,7 +100,7 @@ def vouches(scope: GuardedScope, connection: Connection, packet: Connect) -> boo
     return packet.username is None and connection.certificate is not None
 
 
-def greeting_of(scope: GuardedScope, connection: Connection, packet: Connect, version: int) -> Connect:
+def greeting_of(scope: GuardedScope, connection: Connection, packet: Connect, version: int, principal: str) -> Connect:
     """What the broker is told of a client. Its will is the guard's."""
     settings, said = scope.settings, packet.properties
     username, password = packet.username, packet.password
@@ -125,7 +127,7 @@ def greeting_of(scope: GuardedScope, connection: Connection, packet: Connect, ve
         clean = not said.session_expiry_interval and clean
     return Connect(
         version=version,
-        client_id=packet.client_id,
+        client_id=settings.client_id(principal, packet.client_id),
         clean_start=clean,
         keep_alive=packet.keep_alive,
         username=username,

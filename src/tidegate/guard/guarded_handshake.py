@@ -119,7 +119,7 @@ class GuardedHandshake(Handshake):
                 self._claims.pop(client, None)
 
         connection.hold_reading(Hold.HANDSHAKE)
-        Dialing(self.scope, connection, packet, arrived, ended)
+        Dialing(self.scope, connection, packet, principal, arrived, ended)
 
     def _owned_by_another(self, principal: str, client: str) -> bool:
         if client == self.scope.service.name:  # whoever came with it would end the connection of the guard itself
@@ -167,7 +167,7 @@ class GuardedHandshake(Handshake):
             if self.scope.sessions.get(key) is old:
                 self.scope.lifetime.end(old)
         if self.scope.settings.gone is Gone.WAIT and upstream.authentication is None:  # that cannot be said again
-            greeting = greeting_of(self.scope, connection, packet, upstream.version)
+            greeting = greeting_of(self.scope, connection, packet, upstream.version, admitted.principal)
             self._greetings[connection] = replace(greeting, clean_start=False)
         self._receive_maximum = packet.properties.receive_maximum
         super()._attach(connection, packet, admitted)

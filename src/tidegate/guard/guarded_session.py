@@ -76,6 +76,7 @@ class Last:
         "late",
         "link",
         "micros",
+        "most",
         "numbers",
         "origin",
         "others",
@@ -85,8 +86,9 @@ class Last:
         "rounds",
     )
 
-    def __init__(self, origin: bytes) -> None:
+    def __init__(self, origin: bytes, most: int) -> None:
         self.origin = origin
+        self.most = most  # messages among which the order may be another one
         self.numbers = [-1, -1, -1]  # of the last message of each QoS that it was published with
         self.outputs = [0, 0, 0]  # and of what monitors had made of it
         self.recent: array[int] | None = None  # the latest of QoS 1 and 2, in order: `_packed`
@@ -143,7 +145,7 @@ class Last:
         if recent is None or micros < self.micros - LATE:
             return False
         at = bisect_left(recent, packed)
-        if (not at and len(recent) >= RECENT) or (at < len(recent) and recent[at] == packed):
+        if (not at and len(recent) >= self.most) or (at < len(recent) and recent[at] == packed):
             return False
         self._remember(id)
         self.late = (id.number, id.output)
@@ -153,7 +155,7 @@ class Last:
         recent = self.recent
         if recent is None:
             recent = self.recent = array("Q")
-        elif len(recent) >= RECENT:
+        elif len(recent) >= self.most:
             del recent[0]
         insort(recent, _packed(id))
 
@@ -331,7 +333,8 @@ class GuardedSession(Session):
         key = b"%b%b%b%b" % (len(name).to_bytes(2, "big"), name, b"\0" if v5 else b"", envelope.static.data)
         last = known.get(key)
         if last is None:
-            last = known[self.interned[key]] = Last(envelope.id.origin)
+            most = RECENT if self.upstream is None else self.upstream.scope.settings.abilities.reorders
+            last = known[self.interned[key]] = Last(envelope.id.origin, most)
         return last
 
     # What a broker of MQTT 3.1.1 does not know of subscriptions.

@@ -40,6 +40,11 @@ OURS = frozenset((REQUIRE, "s", "where", "capability", "proof"))
 """User properties of a SUBSCRIBE that are for the guard."""
 
 
+ASKS = frozenset((REQUIRE, "s", "where"))
+"""Those that count for a subscription as long as it lasts."""
+ASKED_OF_ONE = "another guard would not know of it when this session comes back there"
+
+
 class GuardedSubscribing(Subscribing):
     """The subscribing side of a guarded scope."""
 
@@ -74,6 +79,14 @@ class GuardedSubscribing(Subscribing):
         pid = self._free(session, packet.packet_id)
         forwarded = Subscribe(packet_id=pid, subscriptions=filters, properties=properties)
         self._ask(session, pid, Asked(packet, encode(forwarded, version), request, said, asked))
+
+    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]:
+        asks = any(name in ASKS for name, _ in packet.properties.user_properties)
+        if not (asks and session.expiry and self.scope.settings.several):
+            yield from super().subscribe(session, packet)
+            return
+        refused = tuple(int(Reason.IMPLEMENTATION_SPECIFIC_ERROR) for _ in packet.subscriptions)
+        session.send(self._suback(session, packet.packet_id, refused, Properties(reason_string=ASKED_OF_ONE)))
 
     @staticmethod
     def _free(session: GuardedSession, wanted: int = 65535) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from tidegate.config.address import Address
 from tidegate.config.links import Authenticate, Gone, Unenveloped
@@ -32,6 +33,8 @@ class Settings:
     address: Address
     abilities: Abilities
     """What its broker can do."""
+    several: bool
+    """Whether other guards stand in front of the same broker."""
     authenticate: Authenticate
     unenveloped: Unenveloped
     as_property: bool
@@ -49,6 +52,14 @@ class Settings:
     """By the user that each authenticates as."""
     max_packet: int
     """Bytes of a packet that is taken from the broker."""
+
+    def client_id(self, principal: str, client: str) -> str:
+        """As whom the broker knows a client. None of several guards can tell who has come to another with this client
+        identifier: so at the broker each principal has client identifiers of its own."""
+        if not self.several:
+            return client
+        digest = blake2b(principal.encode(), digest_size=8, key=self.key).hexdigest()
+        return f"{digest}-{client}"
 
     @property
     def inside(self) -> bool:

@@ -16,6 +16,7 @@ from tidegate.config import Config
 from tidegate.config.address import Scheme
 from tidegate.config.brokering import link_types
 from tidegate.config.links import EnvelopeForm
+from tidegate.config.links import Guards as Several
 from tidegate.config.links import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
@@ -139,6 +140,7 @@ class Guards:
         return Settings(
             address=scope.backend,
             abilities=KINDS[scope.kind],
+            several=scope.guards is Several.SEVERAL,
             authenticate=scope.authenticate,
             unenveloped=scope.unenveloped,
             as_property=scope.envelope is EnvelopeForm.PROPERTY,

@@ -26,6 +26,10 @@ class MonitorCommands:
         self._changed = changed
         self._safe = safe
 
+    def _deciding(self) -> list[tuple[str, Scope]]:
+        """Each scope, or in shadow mode its shadow: there the monitors move."""
+        return [(name, scope.shadow or scope) for name, scope in self._scopes.items()]
+
     def commands(self) -> dict[str, Command]:
         return {
             "monitor_list": self.list,
@@ -37,7 +41,7 @@ class MonitorCommands:
     def list(self) -> dict[str, Any]:
         """Each monitor with what it has seen since the node was started."""
         found = []
-        for name, scope in self._scopes.items():
+        for name, scope in self._deciding():
             states = scope.path.monitoring.states
             held: dict[str, int] = {}
             for id, _ in states.instances:
@@ -72,13 +76,13 @@ class MonitorCommands:
         from tidegate.flow.drawing.automaton import svg
 
         self._found(id, None)
-        found = next(one for scope in self._scopes.values() for one in scope.gate.rules.monitors if one.id == id)
+        found = next(one for _, scope in self._deciding() for one in scope.gate.rules.monitors if one.id == id)
         return {"svg": svg(id, found.monitor.graph())}
 
     async def reset(self, id: str, key: str | None = None) -> dict[str, Any]:
         """Back to the start, and safe there."""
         count = 0
-        for scope in self._scopes.values():
+        for _, scope in self._deciding():
             scope.site.open()
         for scope, instance in self._found(id, key):
             scope.path.monitoring.states.reset(instance)
@@ -88,14 +92,14 @@ class MonitorCommands:
         return {"monitor": id, "reset": count}
 
     def _found(self, id: str, key: str | None) -> Sequence[tuple[Scope, Instance]]:
-        known = [one.id for scope in self._scopes.values() for one in scope.gate.rules.monitors]
+        known = [one.id for _, scope in self._deciding() for one in scope.gate.rules.monitors]
         if id not in known:
             meant = suggestion(id, known)
             remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(known) or 'none'}"
             raise ConfigError(f"there is no monitor {id}; {remedy}")
         found = [
             (scope, instance)
-            for scope in self._scopes.values()
+            for _, scope in self._deciding()
             for (name, whose), instance in scope.path.monitoring.states.instances.items()
             if name == id and key in (None, whose)
         ]

@@ -109,7 +109,8 @@ class StatusCommands:
         node = self._node
         await node.audit.counted()  # of what plans have decided for many messages at once
         told = metrics(node.status(), node.scopes, node.turns.latency.state(), node.audit.log.by_rule)
-        return {**told, "would_deny": [(*key, count) for key, count in node.audit.log.shadowed.items()]}
+        would = [(*key, count) for key, count in node.audit.log.shadowed.items()]
+        return {**told, "would_deny": would, "not_enforced": not_enforced(node.config)}
 
 
 def metrics(

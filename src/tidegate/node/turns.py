@@ -14,7 +14,6 @@ from typing import Any
 import structlog
 
 from tidegate.session import Site
-from tidegate.session.packet_costs import TurnOrder
 
 TICK = 0.05  # seconds between looks at the timers
 BUSY = 2048  # bytes read in a turn that make it worth waiting for more
@@ -132,11 +131,11 @@ class Turns:
         self._serving = False
         self._gave_way = 0
         if len(site.waiting):
-            self._serve_stretch(site, site.waiting)
+            site.serve(site.waiting, STRETCH, self.guarded)
         elif len(site.resting) and not self._resting:
             self._serve_heavy()
 
-    def _serve_stretch(self, site: Site, queue: TurnOrder) -> None:
+    def _serve_resting(self, site: Site) -> None:
         """Until as much is done as a stretch has room for. Prices are rough: one that takes too long ends as well."""
         until = time.monotonic() + SLICE
 
@@ -145,7 +144,7 @@ class Turns:
             if time.monotonic() > until:
                 site.effort = max(site.effort, site.room + 1)
 
-        site.serve(queue, STRETCH, piece)
+        site.serve(site.resting, STRETCH, piece)
 
     def _rested(self) -> None:
         """Heavy clients have rested; whoever came in at the same time goes first, so there is another poll."""
@@ -162,7 +161,7 @@ class Turns:
         site = self._site
         assert site is not None
         begin, site.owed = time.monotonic(), 0
-        self._serve_stretch(site, site.resting)
+        self._serve_resting(site)
         site.flush()  # what it sends to whomever is part of the stretch
         end = time.monotonic()
         self._rest = max(0.0, self._rest - (begin - self._served)) + 1.5 * (end - begin + site.owed / 1e6)

@@ -19,6 +19,8 @@ VAIN: Final = 8
 """Times that it cannot cut content before it does not try,"""
 REST: Final = 1000
 """for so many messages."""
+NESTED: Final = 250
+"""Brackets of what is left, up to which it is certain that it is not nested too deep to be written."""
 DEEPEST: Final = 8
 FIELDS: Final = 64
 
@@ -52,7 +54,9 @@ class Splicer:
         except (msgspec.MsgspecError, RecursionError):
             self._vain = self._vain + 1 if self._vain < VAIN else -REST
             return NOT_CUT
-        return self._joined(parts)
+        cut = self._joined(parts)
+        # what is taken apart cannot be written if it is nested deeper, and then nothing is shown
+        return cut if cut is None or cut.count(b"[") + cut.count(b"{") <= NESTED else NOT_CUT
 
     def _joined(self, parts: dict[str, Any]) -> bytes | None:
         keys = self._keys

@@ -73,7 +73,7 @@ class AskedLane:
         finally:
             facts.clear()  # nothing of it is kept, nor taken for what comes next
             message.payload = b""
-            site.effort += 1 + len(asked.always) + len(asked.receivers) + int((self._stopwatch() - begun) * 1e6)
+            site.effort += 1 + int((self._stopwatch() - begun) * 1e6)
         return True
 
     def _hand_out(self, plan: Plan, asked: Asked, payload: bytes, frame: bytes, source: Session, begun: float) -> None:

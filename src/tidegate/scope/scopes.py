@@ -172,6 +172,8 @@ class Realm:
             scope.path.monitoring.joined = {}
             scope.entrance = scope
             scope.neighbours = self.scopes
+            if scope.shadow is not None:
+                scope.shadow.unlink()
         for scope in self.scopes.values():
             scope.gate.cache.bound = max(PLAN_COST // len(self.scopes), LEAST)
         for role in space.roles.values():
@@ -187,6 +189,8 @@ class Realm:
             if not scope.sessions and not len(scope.retained) and name not in self.rules.space.scopes:
                 del self._closed[name]
                 self.site.on_alarm.remove(scope.gate.cache.tick)
+                if scope.shadow is not None:
+                    scope.shadow.close()
 
     def _shadow(self, scope: Scope, rules: RuleSet) -> None:
         """Where rules are not enforced they are decided in the shadow of a scope."""
@@ -219,8 +223,14 @@ class Realm:
 
     def _join(self, link: ScopeLink, rules: RuleSet) -> None:
         source, target = self.scopes[link.source], self.scopes[link.target]
-        exit = ScopeExit(link, *link_ends(link, rules, self.node), target.gate, target)
-        leaving, entering = link_monitors(link, rules)
+        self._join_scopes(link, source, target)
+        if source.shadow is not None and target.shadow is not None:
+            self._join_scopes(link, source.shadow, target.shadow)
+
+    def _join_scopes(self, link: ScopeLink, source: Scope, target: Scope) -> None:
+        exit = ScopeExit(link, *link_ends(link, source.rules, self.node), target.gate, target)
+        leaving, _ = link_monitors(link, source.gate.rules)
+        _, entering = link_monitors(link, target.gate.rules)
         exit.leaving = source.path.monitoring.states.join(exit, leaving, entering=False)
         exit.entering = target.path.monitoring.states.join(exit, entering, entering=True)
         source.gate.compiler.exits += (exit,)

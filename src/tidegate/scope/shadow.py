@@ -10,7 +10,8 @@ reported as those of a shadow.
 What is decided when a plan is compiled is counted by the plan of the scope itself (`Plan.shadow`), which then keeps its
 fast lane. Only plans of which the shadow has to see each message (`Plan.observed`) call it.
 
-States of monitors are in memory alone. What would happen over links to other scopes and nodes is not followed.
+States of monitors are in memory alone. A message is followed over links to other scopes that have shadows, too. What
+would happen over links to others, and to other nodes, is not.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tidegate.scope.monitors import Crossing, Made, Monitoring
 from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
 from tidegate.scope.scope import Scope
+from tidegate.scope.traversal import Traversal
 from tidegate.session import Delivery, Grant, Link, Message, Session
 from tidegate.topics import matches, share
 
@@ -64,6 +66,7 @@ class ShadowScope(Scope):
         self.rules = rules
         self.subscriptions = Granted(real.subscriptions, self.refuses)
         self._refused: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)
+        self._withheld: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)  # whatever policies say of the filter
         self.gate = Gate(
             self.subscriptions,
             real.shares,
@@ -90,6 +93,11 @@ class ShadowScope(Scope):
         self.gate.change(rules)
         self.path.change()
 
+    def unlink(self) -> None:
+        """Links between scopes are made anew."""
+        self.gate.compiler.exits, self.gate.cache.upstream = (), (self.real.gate.cache,)
+        self.path.monitoring.joined = {}
+
     def close(self) -> None:
         """The rules are enforced from now on."""
         self.real.gate.shadow = self.real.gate.cache.shadow = None
@@ -101,13 +109,27 @@ class ShadowScope(Scope):
         if self.gate.rules.holds or grant.session.outward.subject.kind != "client":
             return False
         key = grant.session.outward, share(grant.filter)[1]
+        if key in self._withheld:
+            return True
         refused = self._refused.get(key)
         if refused is None:
             refused = self._refused[key] = isinstance(self.gate.grant(key[1], key[0]), Deny)
         return refused
 
+    def asked(self, filters: Sequence[str], target: Link, refusal: Deny | None) -> None:
+        """A SUBSCRIBE has come; `refusal`: why it would be refused as a whole."""
+        if refusal is not None and not self.real.gate.rules.enforcing:
+            self.report("subscribe", target, filters[0], refusal)
+        for filter in filters:
+            if refusal is None:
+                self._withheld.pop((target, share(filter)[1]), None)
+            else:
+                self._withheld[target, share(filter)[1]] = True
+
     def subscribed(self, filter: str, target: Link) -> None:
         """A SUBSCRIBE that is granted: whether it would be."""
+        if (target, share(filter)[1]) in self._withheld:
+            return  # it was counted with the others of its packet
         verdict = self.gate.grant(share(filter)[1], target)
         if isinstance(verdict, Deny):
             self.report("subscribe", target, filter, verdict)
@@ -131,6 +153,12 @@ class ShadowScope(Scope):
             return
         if why.step in _MONITORS and why.rule in self.real.gate.rules.monitors.by_id:
             return  # that one is obeyed
+        self.count(action, link, topic, why, context, message)
+
+    def count(
+        self, action: str, link: Link, topic: str, why: Deny, context: bytes | None, message: Message | None = None
+    ) -> None:
+        """Counts and audits what would be denied."""
         self.site.counters.shadowed += 1
         publishers = None if context is None else self.gate.attributes.decoded(context).publishers
         self.audit.denied(action, link, topic, why, publishers or None, message, shadow=True)
@@ -205,13 +233,21 @@ class ShadowPath(Path):
         self.site.effort += int((self._stopwatch() - begun) * 1e6)
 
     def deliver(self, plan: Plan, message: Message, source: Session | None, root: Message | None = None) -> int:
+        if plan.branches:
+            return Traversal(message, source).begin(self.scope, plan, message)
         return self.egress.hand_out(plan, message, source)
+
+    def arrived(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
+        """Nothing is kept that is retained."""
+        return self.egress.hand_out(plan, message, source, seen)
 
     def tick(self, instance: Instance) -> None:
         emission = self.monitoring.tick(instance)
-        if emission is None or emission.exit is not None:
+        if emission is None:
             return
-        if emission.inward:
+        if emission.exit is not None:
+            self._tick_between(emission, emission.exit)
+        elif emission.inward:
             for plan, event in self._protected(emission.emitted, emission.link)[0]:
                 self.deliver(plan, event, None)
         elif emission.session is not None:
@@ -244,7 +280,7 @@ class ShadowEgress(Egress):
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         for link, why in plan.denied:
             if link not in self.denied:
-                self.scope.report("read", link, message.topic, why, message.context)
+                self.scope.count(action_over(link, "read"), link, message.topic, why, message.context)
         for grant in plan.targets:
             self._reached(grant.session, grant, message, message, source, seen)
         for ways in plan.conditional:
@@ -354,9 +390,11 @@ class ShadowEgress(Egress):
 
         What would have been denied before would not have waited: it was counted then.
         """
-        message = delivery.message
+        message, connection = delivery.message, session.connection
         if delivery.pid or _key(message) in self._stopped:
             return
+        if connection is None or message.published >= connection.since:
+            return  # it was decided for this connection when it was published
         group = delivery.group
         filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
         verdict = self.scope.gate.permits(message, session, filters)
@@ -390,16 +428,9 @@ class ShadowEgress(Egress):
     def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
         return None if self.scope.refuses(grant) else super()._decide(session, message, grant)
 
-    def decides(self, session: Session, messages: Iterable[Message]) -> bool:
-        """Whether all of these might be sent."""
-        return all(isinstance(self.scope.gate.decide(each, session), Message) for each in messages)
-
 
 UNWANTED: Final = Deny(step=Step.WHERE, rule="where")
 
 
 def _key(message: Message) -> tuple[str, int, int]:
     return message.origin.node, message.origin.boot, message.number
-
-
-__all__ = ["ShadowScope", "action_over"]

@@ -108,9 +108,9 @@ class Subscribing:
         if not self.scope.subjects.fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         refusal, shadow = self._unproven(session, packet) or self._unknown_demand(packet), self.scope.shadow
-        if refusal and not self.scope.gate.rules.enforcing and shadow is not None:
-            shadow.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
-        elif refusal:
+        if shadow is not None:
+            shadow.asked([subscription.filter for subscription in packet.subscriptions], session.outward, refusal)
+        if refusal and self.scope.gate.rules.enforcing:
             self.scope.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
             refused = tuple(int(refusal.reason) for _ in packet.subscriptions)
             text = refusal.said or (f"denied by {refusal.rule}" if self.site.limits.explain else None)

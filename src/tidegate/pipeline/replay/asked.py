@@ -52,13 +52,13 @@ def answering(spark: SparkSession, file: Path, control: Path) -> Iterator[None]:
 def _follow(spark: SparkSession, file: Path, control: Path, over: threading.Event) -> None:
     while not over.wait(PAUSE):
         try:
-            take(spark, file, control)
+            take(spark, file, control, over)
         except TidegateError:
             continue  # the node is away, or is an older one: it is asked again
 
 
-def take(spark: SparkSession, file: Path, control: Path) -> bool:
-    """Does what the node asks for; whether there was anything."""
+def take(spark: SparkSession, file: Path, control: Path, stopping: threading.Event | None = None) -> bool:
+    """Does what the node asks for; whether there was anything. `stopping`: the pipeline ends."""
     wanted = ask(control, "replay_take")["replay"]
     if wanted is None:
         return False
@@ -81,9 +81,12 @@ def take(spark: SparkSession, file: Path, control: Path) -> bool:
         report = run(spark, before, after, since=wanted["since"], until=wanted["until"], progress=progress).plain()
         told: dict[str, Any] = {"report": {**report, "changes": report["changes"][:TOLD]}}
     except (TidegateError, PySparkException, Py4JError, OSError) as error:  # the pipeline itself goes on
-        if not cancelled.is_set():
-            log.warning("a replay failed", reason=str(error).partition("\n")[0])
-        told = {"trouble": str(error).partition("\n")[0] or type(error).__name__}
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        if stopping is not None and stopping.is_set():
+            reason = "the pipeline was stopped"
+        elif not cancelled.is_set():
+            log.warning("a replay failed", reason=reason)
+        told = {"trouble": reason}
     finally:
         spark.sparkContext.removeJobTag(TAG)
     ask(control, "replay_tell", id=id, **told)
