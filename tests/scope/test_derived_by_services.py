@@ -18,7 +18,7 @@ from tidegate.keys import key_id, seal, unseal
 from tidegate.keys.sealing import NONCE
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Demand
-from tidegate.scope.derived import Deriving
+from tidegate.scope.derived_by_services import Deriving
 from tidegate.session import Context, Origin, Subject
 
 ONE = "scopes: {a: {}}\n"
