@@ -288,6 +288,7 @@ def _sessions(node: Live | Served, client: str) -> bool:
     return any(name == client for scope in node.node.realm.scopes.values() for _, name in scope.sessions)
 
 
+@pytest.mark.pure
 @on_uvloop
 async def test_who_leaves_and_comes_back_at_once_has_not_paid_by_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -311,6 +312,7 @@ async def test_who_leaves_and_comes_back_at_once_has_not_paid_by_that(
     assert max(left) > 0.01
 
 
+@pytest.mark.pure
 @on_uvloop
 async def test_the_next_connection_from_there_goes_on_paying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bursts, each over a connection of its own, were served as if each came from somebody else."""

@@ -39,7 +39,7 @@ from tidegate.policy.failover import Failover as Strategy
 from tidegate.policy.failover import Mode
 from tidegate.policy.scopes import ALL, Forward, Overflow, Way
 from tidegate.policy.scopes import TopicMapping as Crossing
-from tidegate.policy.trust import certificate_fingerprint
+from tidegate.policy.trust_list import certificate_fingerprint
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config

@@ -39,9 +39,9 @@ from tidegate.config.units import Count, Duration, Switch
 from tidegate.errors import ConfigError
 from tidegate.monitor import MAX_OUTPUTS, Attachment, Direction, Each, Machine, Suppressed, analysis, sequence
 from tidegate.monitor import automaton as automata
-from tidegate.monitor.chain import Chain
 from tidegate.monitor.library import Alternate, Complex, Mapper, Names, Twice, unlike
 from tidegate.monitor.library import Filter as FilterMachine
+from tidegate.monitor.machines_in_a_row import Chain
 from tidegate.monitor.python import load_monitor
 from tidegate.monitor.rate_dedupe_silence import Dedupe, Rate, Silence
 from tidegate.policy import Action
