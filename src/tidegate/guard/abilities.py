@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.config.links import BackendKind
+from tidegate.config.scopes import BackendKind
 from tidegate.gate import Deny, Step
 from tidegate.wire import Reason
 
