@@ -145,7 +145,7 @@ def test_people_of_an_identity_provider_have_no_other_home_unless_it_comes_from_
     there = PreferenceStage(OwnerPreferences(rules, KnownSets()), Attributes(rules, Clock()))
     ana = subject("ana", "corp")
     assert there.evaluate(known(ana, alice, foreign=None)) is ALLOW
-    assert there.evaluate(known(ana, alice, foreign=("ana", 0))) is UNKNOWN_OWNER
+    assert there.evaluate(known(ana, alice, foreign=("ana", 1))) is UNKNOWN_OWNER
     assert there.evaluate(known(mary, alice, foreign=None)) is UNKNOWN_OWNER
 
 
