@@ -539,7 +539,7 @@ def problems(config: Config) -> Iterator[Finding]:
         if entry.link is not None and entry.between and not lost and (name := between(entry.link)) not in links:
             yield (*here, "link"), no_link(name, links)
         at = {entry.scope, *(end.removeprefix(SCOPE) for end in entry.ends() or () if end.startswith(SCOPE))}
-        for name in sorted(each for each in at if each is not None and each in known):
+        for name in sorted(each for each in at if each is not None and each in config.scopes):
             if config.scopes[name].guards is Guards.SEVERAL and entry.remembers:
                 text = f"remembers what has come, and `{name}` has several guards, each of which sees a part of it"
                 yield here, f"{text}; let one guard have its clients, or write a monitor without a memory"
