@@ -130,6 +130,10 @@ def on_page(name: str, kind: str) -> str:
     return next(line.removeprefix(beginning).removesuffix(" |") for line in lines if line.startswith(beginning))
 
 
+def _is_message(packet: bytes) -> bool:
+    return packet[0] >> 4 == 3
+
+
 class Tape(asyncio.StreamReader):
     """A stream that writes down what is read from it."""
 
@@ -150,7 +154,8 @@ class Tape(asyncio.StreamReader):
 class Player:
     """Plays acts to whoever listens at the ports; `sent`: the bytes of each packet, connection by connection.
 
-    Answers to CONNECT, which say what a server can do, and to PING are not written down.
+    Answers to CONNECT, which say what a server can do, and to PING are not written down. Acknowledgements come first, and
+    then messages: which of them is sent before the other depends on how busy a server is.
     """
 
     ports: Callable[[str], int]
@@ -175,6 +180,8 @@ class Player:
             await self._everybody_takes()
         for client in list(self._there):
             await self._leave(client)
+        for _, packets in self.sent:
+            packets.sort(key=_is_message)
 
     def abandon(self) -> None:
         for end, _ in self._there.values():

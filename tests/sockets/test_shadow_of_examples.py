@@ -43,6 +43,5 @@ async def test_recorded_traffic(tmp_path: Path, name: str) -> None:
     shown, would = await played(tmp_path / "shadow", name, wire.V5, "shadow", {**configured, "enforce": False})
     _, denied = await played(tmp_path / "enforced", name, wire.V5, "deny", configured)
     assert would == denied
-    for mine, plain in zip(shown, opened, strict=True):
-        assert mine == plain, [(a, b) for a, b in zip(mine[1], plain[1]) if a != b][:3]
+    assert shown == opened
     assert summed(name, shown, denied) == on_page(name, "embedded")
