@@ -154,8 +154,8 @@ class Tape(asyncio.StreamReader):
 class Player:
     """Plays acts to whoever listens at the ports; `sent`: the bytes of each packet, connection by connection.
 
-    Answers to CONNECT, which say what a server can do, and to PING are not written down. Acknowledgements come first, and
-    then messages: which of them is sent before the other depends on how busy a server is.
+    Answers to CONNECT, which say what a server can do, and to PING are not written down. Acknowledgements come first,
+    and then messages: which of them is sent before the other depends on how busy a server is.
     """
 
     ports: Callable[[str], int]
