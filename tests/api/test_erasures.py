@@ -21,6 +21,7 @@ from tidegate import wire
 from tidegate.admin.control_commands import MakeToken
 from tidegate.admin.me import commands as me
 from tidegate.errors import Problem
+from tidegate.monitor import Event
 from tidegate.store.journal import TRAFFIC, Reader
 
 LONG = 100.0  # seconds: the process that erases gives way to everybody else on the machine
@@ -44,6 +45,23 @@ policies: [{id: p1, subject: "*", topic: "gym/#", action: [read, write]}]
 """
 PLAIN = FILE.replace("record: traffic\ntraffic: {payloads: true}\n", "").replace('pipeline: {ingest: ["gym/#"]}\n', "")
 """Without journals and lake."""
+REMEMBERING = (
+    PLAIN
+    + """
+monitors:
+  - {id: last, scope: main, direction: im_pub, each: client, python: "api.test_erasures:Last"}
+"""
+)
+
+
+class Last:
+    """A monitor that remembers content."""
+
+    def start(self) -> str | None:
+        return None
+
+    def step(self, state: str | None, event: Event) -> tuple[str | None, list[Event]]:
+        return (event.payload.decode() if event.topic == "gym/later" else state), [event]
 
 
 class Gym:
@@ -68,7 +86,7 @@ class Gym:
         [receipt] = [each for each in await self.receipts() if each["state"] == "done"]
         return receipt
 
-    async def connect(self, user: str, *, clean_start: bool = True) -> Client:
+    async def connect(self, user: str, *, clean_start: bool = True, will: wire.Will | None = None) -> Client:
         client = await self.admin.served.socket()
         stays = wire.Properties(session_expiry_interval=1000)
         packet = wire.Connect(
@@ -78,6 +96,7 @@ class Gym:
             keep_alive=0,
             username=user,
             password=user[:1].encode(),
+            will=will,
             properties=stays,
         )
         await client.send(packet)
@@ -129,6 +148,9 @@ async def test_all_of_it_and_nothing_of_others(gym: Gym, monkeypatch: pytest.Mon
     assert (await gym.erase(password="m"))["state"] == "running"
     receipt = await gym.done()
     assert receipt["erased"] == {
+        "wills": 0,
+        "unreleased": 0,
+        "monitors": 0,
         "retained": 2,
         "queued": 2,
         "journals": 4,
@@ -155,6 +177,67 @@ async def test_all_of_it_and_nothing_of_others(gym: Gym, monkeypatch: pytest.Mon
     assert [(row.user, "asked" in (row.detail or "") or "done" in (row.detail or "")) for row in rows] == [
         ("user:mary", True)
     ] * 2
+
+
+@pytest.mark.parametrize("gym", [(REMEMBERING, '"yes"')], indirect=True)
+async def test_what_is_not_published_yet(gym: Gym) -> None:
+    """Wills, messages that are not released, and what monitors in Python remember: of her and her devices alone."""
+    bob = await gym.connect("bob")
+    await bob.subscribe("gym/#", qos=2)
+    scope = gym.node.scopes["main"]
+    clients = {}
+    for user in ("mary", "alice", "scale"):
+        client = clients[user] = await gym.connect(
+            user, will=wire.Will(topic=f"gym/will/{user}", payload=b"lost", qos=0, retain=False)
+        )
+        await client.publish("gym/later", f"secret of {user}".encode(), qos=1)
+        assert (await bob.message()).topic == "gym/later"
+        await client.send(wire.Publish(topic=f"gym/{user}", payload=b"two", qos=2, packet_id=7))
+        assert (await client.expect(wire.Pubrec)).packet_id == 7
+
+    await gym.erase(password="m")
+    receipt = await gym.done()
+    erased = {"wills": 2, "unreleased": 2, "monitors": 2, "retained": 0, "queued": 0, "journals": 0}
+    assert receipt["erased"] == erased
+    states = scope.path.monitoring.states.instances.values()
+    assert {each.state for each in states if each.state is not None} == {"secret of alice"}
+
+    for client in clients.values():
+        await client.send(wire.Pubrel(packet_id=7))
+        assert (await client.expect(wire.Pubcomp)).reason == 0
+    assert (await bob.message()).topic == "gym/alice"
+    for client in clients.values():
+        client.abort()
+    assert (await bob.message()).topic == "gym/will/alice"
+    await bob.silent()
+
+
+async def test_what_was_not_released_stays_gone_after_a_crash(tmp_path: Path) -> None:
+    text = PLAIN.replace("RULE", '"yes"')
+    async with administering(tmp_path, text) as admin:
+        assert admin.served.node.administration is not None
+        made = await admin.served.node.administration.tokens.make(MakeToken(role="user", user="mary", by="test"))
+        gym = Gym(admin, made["token"])
+        will = wire.Will(
+            topic="gym/will", payload=b"lost", qos=0, retain=False, properties=wire.Properties(will_delay_interval=900)
+        )
+        mary = await gym.connect("mary", will=will)
+        await mary.send(wire.Publish(topic="gym/mary", payload=b"two", qos=2, packet_id=7))
+        await mary.expect(wire.Pubrec)
+        mary.abort()
+        await gym.erase(password="m")
+        erased = {"wills": 1, "unreleased": 1, "monitors": 0, "retained": 0, "queued": 0, "journals": 0}
+        assert (await gym.done())["erased"] == erased
+    async with administering(tmp_path, text) as admin:
+        gym = Gym(admin, "")
+        [session] = gym.node.scopes["main"].sessions.values()
+        assert session.will is None
+        bob = await gym.connect("bob")
+        await bob.subscribe("gym/#", qos=2)
+        mary = await gym.connect("mary", clean_start=False)
+        await mary.send(wire.Pubrel(packet_id=7))
+        assert (await mary.expect(wire.Pubcomp)).reason == 0
+        await bob.silent()
 
 
 async def test_only_who_shows_that_it_is_them(gym: Gym) -> None:

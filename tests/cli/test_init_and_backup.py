@@ -145,6 +145,17 @@ def backup(tmp_path: Path) -> Path:
     return tmp_path / "b.tgz"
 
 
+def test_a_backup_is_not_written_into_what_is_backed_up(tmp_path: Path) -> None:
+    with process(tmp_path, NODE) as node:
+        pass
+    data = tmp_path / "data"
+    (tmp_path / "same").symlink_to(data)
+    before = sorted(data.iterdir())
+    for place in (data / "b.tgz", data / "journal" / "b.tgz", tmp_path / "same" / "b.tgz"):
+        assert "is in the folder that is backed up" in run("backup", "-c", node.file.path, "-o", place, code=1)
+    assert sorted(data.iterdir()) == before
+
+
 def test_what_is_damaged_or_of_another_node_is_refused_whole(backup: Path) -> None:
     folder = backup.parent
     config = folder / "tidegate.yaml"

@@ -21,7 +21,7 @@ from tidegate.config import Built, Config, ConfigErrors, Operation, Record, buil
 from tidegate.config.policies import Policy
 from tidegate.flow.watch import violated
 from tidegate.policy import Action, Combining, Directory, Effect, Permit, Policies, Refuse, Transport
-from tidegate.policy.trust import Trusted
+from tidegate.policy.trust_list import Trusted
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.config import ConfigErrors, parse
-from tidegate.config.links import Authenticate, Scope, Unenveloped
+from tidegate.config.scopes import Authenticate, Scope, Unenveloped
 
 HEAD = "version: 1\nnode: {name: n}\npolicies: open\nlisteners: [{url: 'mqtt://127.0.0.1', anonymous: true}]\n"
 

@@ -11,7 +11,7 @@ from tidegate.config import Config, ConfigErrors, parse, schema
 from tidegate.config.tree import compose
 from tidegate.monitor import Direction, Each, Suppressed, analysis
 from tidegate.monitor.automaton import Automaton
-from tidegate.monitor.chain import Chain
+from tidegate.monitor.machines_in_a_row import Chain
 
 HEAD = """\
 version: 1

@@ -170,3 +170,15 @@ def test_a_document_that_is_a_bomb_is_refused(gym: Gym) -> None:
         for body in (bomb, "[" * 50_000, "x: ${HOME}", "\x00", "- 1", "a: 1\na: 2"):
             answer = client.post("/ui/rules/policy", data={"id": "bomb", "body": body, "do": "try"})
             assert answer.status_code == 422, body[:40]
+
+
+def test_content_that_is_nested_too_deep_to_be_written_is_shown_as_it_came(gym: Gym) -> None:
+    nested = "[" * 300 + "]" * 300
+    gym.strap.publish("gym/strap-3/nested", nested, retain=True)
+    try:
+        with gym.signed_in("mary") as client:
+            answer = client.get("/ui/my-data")
+            assert answer.status_code == 200
+            assert nested in answer.text
+    finally:
+        gym.strap.publish("gym/strap-3/nested", "", retain=True)

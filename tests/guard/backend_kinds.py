@@ -24,7 +24,7 @@ from backends import Mosquitto, mosquitto_of  # noqa: E402
 from harness import PATIENCE, Client  # noqa: E402
 from other_backends import Server, server_of  # noqa: E402
 from tidegate import wire  # noqa: E402
-from tidegate.config.links import BackendKind  # noqa: E402
+from tidegate.config.scopes import BackendKind  # noqa: E402
 from tidegate.errors import PacketError  # noqa: E402
 from tidegate.guard.abilities import KINDS  # noqa: E402
 

@@ -30,7 +30,7 @@ from tidegate import wire
 from tidegate.cli import certificates
 from tidegate.link import State, attempt, dialer
 from tidegate.net import Tls
-from tidegate.policy.trust import fingerprint
+from tidegate.policy.trust_list import fingerprint
 from tidegate.session import Phase
 
 

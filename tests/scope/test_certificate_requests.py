@@ -20,7 +20,7 @@ from tidegate.policy.certificate_packets import (
     encode_withdrawal,
 )
 from tidegate.policy.domains import Domain
-from tidegate.policy.trust import fingerprint
+from tidegate.policy.trust_list import fingerprint
 from tidegate.scope import certificate_requests
 from tidegate.scope.certificate_requests import REPLY, REQUEST, TOPICS, UNKNOWN, WITHDRAWAL
 from tidegate.wire import cbor

@@ -25,7 +25,7 @@ from tidegate.monitor.library import Mapper, Names
 from tidegate.policy import Action, Policies
 from tidegate.policy.domains import Domain
 from tidegate.policy.scopes import ALL, TopicMapping
-from tidegate.policy.trust import common_name
+from tidegate.policy.trust_list import common_name
 from tidegate.scope.link_signatures import ASKED, CHANGED, ROOM, NodeSigner
 from tidegate.session import Volatile
 from tidegate.wire import NONE, V5, Properties, Publish, Pubrel, decode, encode, frame

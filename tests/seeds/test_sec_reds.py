@@ -15,7 +15,7 @@ import pytest
 
 from seeds.real import Visitor, authority, mixed
 from seeds.town import DENIED, GRANTED, NOBODY, OK, Town
-from tidegate.policy.trust import fingerprint
+from tidegate.policy.trust_list import fingerprint
 
 JOHN, ANDREW, MARK, MALLORY = "John Patient", "Andrew Smith", "Mark Cardiologist", "Mallory"
 

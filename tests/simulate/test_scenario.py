@@ -14,8 +14,8 @@ from simulate.systems import components, home, in_turn, said
 from tidegate.errors import ConfigError
 from tidegate.monitor import Event
 from tidegate.monitor.automaton import Automaton, Transition
-from tidegate.monitor.chain import Chain
 from tidegate.monitor.library import Alternate, Filter
+from tidegate.monitor.machines_in_a_row import Chain
 from tidegate.predicate import compile as predicate
 from tidegate.simulate.explore import chosen_run, outcomes, reachable, sequential_run
 from tidegate.simulate.order import NORMAL

@@ -20,7 +20,7 @@ from tidegate.policy.known_nodes import NodeState
 from tidegate.policy.publisher_rules import Book, Rule
 from tidegate.policy.selector import Selector
 from tidegate.policy.travelling_rules import TravellingRules
-from tidegate.policy.trust import fingerprint
+from tidegate.policy.trust_list import fingerprint
 from tidegate.scope import certificate_requests, neighbourhood, spreading_rules
 from tidegate.scope.certificate_requests import REPLY, REQUEST, WITHDRAWAL
 from tidegate.scope.neighbourhood import STATE

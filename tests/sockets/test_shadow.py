@@ -161,6 +161,31 @@ async def test_shadow_shows_what_is_open_and_says_what_is_enforced(
     assert denied
 
 
+async def held_traffic(node: Served, version: int) -> Received:
+    """What is retained, and subscriptions that nobody allows; with MQTT 5 also one that is refused as a whole."""
+    mary, bob, carol = [await come(node, name, version=version) for name in ("mary", "bob", "carol")]
+    for retain in (True, False):
+        await mary.publish("b/x", b"1", qos=1, retain=retain)
+    received: Received = [await bob.subscribe("b/#", qos=1)]
+    opened = node.node.config.built.rules.policies is None  # it would refuse this, and a plain broker would not
+    unknown = asking(("require", "nothing known")) if version == wire.V5 and not opened else wire.NONE
+    received.append(await carol.subscribe("b/#", qos=1, properties=unknown))
+    await mary.publish("b/x", b"2", qos=1)
+    return [*received, await inbox(bob), await inbox(carol)]
+
+
+@pytest.mark.parametrize("version", BOTH)
+@on_uvloop
+async def test_what_would_be_held_gets_nothing_retained(tmp_path: Path, version: int) -> None:
+    rules, held = [policy("said", "b/#", "write")], {"subscribe": "hold"}
+    opened, _ = await played(tmp_path / "open", held_traffic, version, "deny", policies="open")
+    shown, would = await played(tmp_path / "shadow", held_traffic, version, "shadow", *rules, enforce=False, **held)
+    _, denied = await played(tmp_path / "enforce", held_traffic, version, "deny", *rules, **held)
+    assert shown == opened
+    assert would == denied
+    assert denied
+
+
 LINKED: Section = {
     "scopes": {"house": {"parents": ["street"]}, "street": {}},
     "listeners": [

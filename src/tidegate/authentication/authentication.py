@@ -37,7 +37,7 @@ from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.person import Person
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
-from tidegate.policy.trust import By, Trust, Trusted, common_name, is_fingerprint, subject_text
+from tidegate.policy.trust_list import By, Trust, Trusted, common_name, is_fingerprint, subject_text
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.certificate_requests import CertificateRequests

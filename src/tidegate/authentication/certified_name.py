@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.policy import Transport
-from tidegate.policy.trust import subject_text
+from tidegate.policy.trust_list import subject_text
 from tidegate.session import Connection
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tidegate.policy import Close, Levels, Transport
 from tidegate.policy.revocation import REVOKED, PeerCertificate, Revocation
 from tidegate.policy.scopes import NodeLink
-from tidegate.policy.trust import By, Trust, is_fingerprint, subject_text
+from tidegate.policy.trust_list import By, Trust, is_fingerprint, subject_text
 from tidegate.scope import Refused
 from tidegate.scope.link_greeting import Peer
 from tidegate.session import Connection

@@ -43,6 +43,7 @@ from tidegate.config import (
     pipeline,
     rbac,
     references,
+    scopes,
     shadow,
     sources,
 )
@@ -55,7 +56,7 @@ from tidegate.config.document import Source
 from tidegate.config.flows import Flows
 from tidegate.config.keys import Keys
 from tidegate.config.limits import Limits
-from tidegate.config.links import Link, Scope
+from tidegate.config.links import Link
 from tidegate.config.listeners import Listener
 from tidegate.config.me import Me
 from tidegate.config.monitors import Monitor
@@ -77,6 +78,7 @@ from tidegate.config.policies import (
 )
 from tidegate.config.problems import PLAIN_NAME, Finding, refusal, remedy
 from tidegate.config.rule_tests import RuleTest
+from tidegate.config.scopes import Scope
 from tidegate.config.section import LIST, ONE, CheckedSection, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
 from tidegate.config.tree import Location
@@ -374,15 +376,15 @@ class Config(CheckedSection):
     @field_validator("listeners")
     @classmethod
     def _only_scope(cls, listeners: tuple[Listener, ...], info: ValidationInfo) -> tuple[Listener, ...]:
-        scopes = tuple(info.data.get("scopes", ()))
-        if len(scopes) != 1:
+        names = tuple(info.data.get("scopes", ()))
+        if len(names) != 1:
             return listeners
         return tuple(
-            listener if listener.scope else listener.model_copy(update={"scope": scopes[0]}) for listener in listeners
+            listener if listener.scope else listener.model_copy(update={"scope": names[0]}) for listener in listeners
         )
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        layout = [*links.problems(self), *rbac.layout_problems(self)]
+        layout = [*scopes.problems(self), *links.problems(self), *rbac.layout_problems(self)]
         yield from (*listeners.problems(self), *directory.problems(self), *repeated_ids(self))
         yield from (*administration.problems(self), *sources.problems(self), *layout)
         yield from identity_providers.problems(self)

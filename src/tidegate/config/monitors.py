@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.links import SCOPE, Guards, between, directed_links, ends, no_link, remote_scopes, scope_names
+from tidegate.config.links import SCOPE, between, directed_links, ends, no_link, remote_scopes, scope_names
 from tidegate.config.parser import Parser, parser_of
 from tidegate.config.policies import Condition, Filter, RuleId
 from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
+from tidegate.config.scopes import Guards
 from tidegate.config.section import (
     LIST,
     ONE,
@@ -38,9 +39,9 @@ from tidegate.config.units import Count, Duration, Switch
 from tidegate.errors import ConfigError
 from tidegate.monitor import MAX_OUTPUTS, Attachment, Direction, Each, Machine, Suppressed, analysis, sequence
 from tidegate.monitor import automaton as automata
-from tidegate.monitor.chain import Chain
 from tidegate.monitor.library import Alternate, Complex, Mapper, Names, Twice, unlike
 from tidegate.monitor.library import Filter as FilterMachine
+from tidegate.monitor.machines_in_a_row import Chain
 from tidegate.monitor.python import load_monitor
 from tidegate.monitor.rate_dedupe_silence import Dedupe, Rate, Silence
 from tidegate.policy import Action

@@ -18,7 +18,7 @@ def readable(payload: str, size: int) -> str:
     content = b64decode(payload)
     try:
         text = orjson.dumps(orjson.loads(content), option=orjson.OPT_INDENT_2).decode()
-    except orjson.JSONDecodeError:
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # no JSON, or nested deeper than can be written
         try:
             text = content.decode()
         except UnicodeDecodeError:

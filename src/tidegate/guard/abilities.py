@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.config.links import BackendKind
+from tidegate.config.scopes import BackendKind
 from tidegate.gate import Deny, Step
 from tidegate.wire import Reason
 
@@ -26,6 +26,8 @@ class Abilities:
     """Whether each subscription that matches, with wildcards or without, is given what is retained."""
     shared: bool = True
     """Whether `$share/GROUP/FILTER` is more to it than a topic."""
+    levels: int = 200
+    """The most levels of a topic or filter. Mosquitto ends the connection of whoever sends one with more."""
     barred: str = ""
     """Characters that it refuses in topics, or takes for others."""
     reorders: int = 64
@@ -40,14 +42,14 @@ class Abilities:
 
     def names(self, topic: str) -> bool:
         """Whether a topic or filter means the same to it as to the guard."""
-        return not any(character in topic for character in self.barred)
+        return topic.count("/") < self.levels and not any(character in topic for character in self.barred)
 
 
 BARRED: Final = Deny(
     step=Step.WRITE,
     rule="backend",
     reason=Reason.TOPIC_NAME_INVALID,
-    detail="it does not take all characters of this topic",
+    detail="it does not take all characters of this topic, or not so many levels",
 )
 KINDS: Final[Mapping[BackendKind, Abilities]] = {
     BackendKind.MQTT: Abilities(),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.bounded import Bounded
-from tidegate.config.links import Unenveloped
+from tidegate.config.scopes import Unenveloped
 from tidegate.gate import Deny, Known, Step
 from tidegate.gate.decision import PartialDecision, evaluate
 from tidegate.gate.stages.write_reserved_topics import STATES, is_own_state

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tidegate.config.links import Authenticate, Gone
+from tidegate.config.scopes import Authenticate, Gone
 from tidegate.guard.relayed_authentication import RelayedAuthentication
 from tidegate.guard.upstream import Upstream
 from tidegate.session import NEVER, Connection, Phase

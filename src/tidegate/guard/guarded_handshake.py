@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.config.links import Authenticate, Gone
+from tidegate.config.scopes import Authenticate, Gone
 from tidegate.guard.client_window import ClientWindow
 from tidegate.guard.dialing import Dialing, greeting_of, is_final
 from tidegate.guard.guarded_session import GuardedSession

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidegate.config.links import Unenveloped
+from tidegate.config.scopes import Unenveloped
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import FLOOR
 from tidegate.guard import envelopes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.config.links import Gone
+from tidegate.config.scopes import Gone
 from tidegate.guard.dialing import RETRY
 from tidegate.guard.upstream import Upstream
 from tidegate.scope import Refused

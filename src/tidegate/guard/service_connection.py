@@ -119,7 +119,9 @@ class ServiceConnection:
             self.upstream = None
             self.start()
             return
-        self.error, self.since, self._wait = "", self.site.wall, FIRST
+        self.error, self.since = "", self.site.wall
+        if not self.session.suspects:
+            self._wait = FIRST
         upstream.attach(self)  # type: ignore[arg-type]
         upstream.incoming = self  # type: ignore[assignment]
         assert upstream.connack is not None
@@ -156,6 +158,7 @@ class ServiceConnection:
         """The connection is over."""
         if upstream is self.upstream:
             self.upstream, self.since = None, None
+            self.session.cut_off(reason)
             self.session.detach()
             self.scope.name_proof.forget()
             self.error = why

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from tidegate.config.address import Address
-from tidegate.config.links import Authenticate, Gone, Unenveloped
+from tidegate.config.scopes import Authenticate, Gone, Unenveloped
 from tidegate.guard.abilities import Abilities
 from tidegate.policy.scopes import ScopeLink
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tidegate.net.endpoint import Context
 from tidegate.policy.revocation import PeerCertificate
-from tidegate.policy.trust import fingerprint
+from tidegate.policy.trust_list import fingerprint
 from tidegate.session import Connection, Phase
 from tidegate.wire import Reason
 

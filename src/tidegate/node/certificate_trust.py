@@ -14,7 +14,7 @@ from tidegate.policy.certificate_packets import Vouched
 from tidegate.policy.identities import USER
 from tidegate.policy.preference_sets import owner_id
 from tidegate.policy.subject import Subject
-from tidegate.policy.trust import Trusted, common_name, fingerprint
+from tidegate.policy.trust_list import Trusted, common_name, fingerprint
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:

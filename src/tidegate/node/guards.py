@@ -15,9 +15,9 @@ import structlog
 from tidegate.config import Config
 from tidegate.config.address import Scheme
 from tidegate.config.brokering import link_types
-from tidegate.config.links import EnvelopeForm
-from tidegate.config.links import Guards as Several
-from tidegate.config.links import Scope as ScopeConfig
+from tidegate.config.scopes import EnvelopeForm
+from tidegate.config.scopes import Guards as Several
+from tidegate.config.scopes import Scope as ScopeConfig
 from tidegate.errors import ConfigError
 from tidegate.guard import GuardedScope, Settings
 from tidegate.guard.abilities import KINDS

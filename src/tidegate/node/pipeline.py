@@ -49,7 +49,7 @@ from tidegate.gate.attributes import SCORES
 from tidegate.keys import Group, TopicKey
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.net.control_socket import Command
-from tidegate.scope.derived import ID, Deriving, Number
+from tidegate.scope.derived_by_services import ID, Deriving, Number
 from tidegate.session import Origin, Session
 from tidegate.session.message import OUTPUT_BITS, OUTPUTS
 from tidegate.session.publishing import BACKLOG

@@ -24,7 +24,7 @@ from tidegate.keys.signing import Signer, signed_by
 from tidegate.lazy import exceptions, serialization, x509
 from tidegate.policy.home_preferences import HomePreferences, TravellingPreferences
 from tidegate.policy.identities import USER
-from tidegate.policy.trust import common_name
+from tidegate.policy.trust_list import common_name
 from tidegate.scope.foreign_preferences import ROOM as SETS
 from tidegate.scope.link_signatures import NodeSigner
 

@@ -16,7 +16,7 @@ from tidegate.policy.preferences import Applicable, Granted, Preference, Prefere
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.subject import BUILT_IN, Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.template import Template, plain_filter
-from tidegate.policy.trust import By, Close, Otherwise, Trust, judged
+from tidegate.policy.trust_list import By, Close, Otherwise, Trust, judged
 from tidegate.policy.views import ALL, NOTHING, Row, Table, View, Views
 
 __all__ = [

@@ -9,7 +9,8 @@ Invariants
 - What is believed of one domain says nothing of another.
 - Nobody appears as somebody else, unless `trust.domains` says so.
 
-It does not find out which domain somebody is of.
+It does not find out which domain somebody is of: `scope/subjects.py` does. The default, the name of the node, is in
+`config/model.py` (`Node`).
 """
 
 from __future__ import annotations

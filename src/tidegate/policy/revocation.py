@@ -21,7 +21,7 @@ import cbor2
 
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
-from tidegate.policy.trust import Subject, certificate_fingerprint, fingerprint, subject_of
+from tidegate.policy.trust_list import Subject, certificate_fingerprint, fingerprint, subject_of
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -23,7 +23,12 @@ class PredicateError(ConfigError):
 
 
 class PredicateFailed(TidegateError):
-    """The predicate has no answer: an unknown attribute, a type error, a bound exceeded. Whoever asked denies."""
+    """The predicate has no answer: an unknown attribute, a type error, a bound exceeded.
+
+    What follows depends on who asked. An applicable policy denies (`policy/access_policies.py`). A preference or a
+    publisher rule counts as false, and one that denies forbids (`policy/preferences.py`, `policy/publisher_rules.py`).
+    A monitor suppresses the event (`monitor/matching.py`, `scope/monitors.py`).
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -37,7 +37,7 @@ from tidegate.policy.certificate_packets import (
     decode_withdrawal,
     encode_withdrawal,
 )
-from tidegate.policy.trust import fingerprint
+from tidegate.policy.trust_list import fingerprint
 from tidegate.session import Bucket, Site, Timer
 from tidegate.session.packet_costs import SIGNATURE
 from tidegate.wire import cbor

@@ -23,7 +23,7 @@ from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, undecided
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, ModeCounts, MonitorFailed, State
 from tidegate.monitor.python import PythonMonitor
-from tidegate.scope.derived import renumbered
+from tidegate.scope.derived_by_services import renumbered
 from tidegate.scope.monitor_states import States
 from tidegate.scope.python_mixing import mixes
 from tidegate.scope.remembered_contexts import PUBLISHERS, RememberedContexts, Sources

@@ -25,7 +25,7 @@ from tidegate.scope.retained import Retained
 from tidegate.scope.seen_ids import SeenIds
 from tidegate.scope.session_lifetime import SessionLifetime
 from tidegate.scope.sessions import Sessions
-from tidegate.scope.shared_subscriptions import Sharing
+from tidegate.scope.shared_delivery import Sharing
 from tidegate.scope.stored_publisher_rules import Publishers
 from tidegate.scope.subjects import Subjects
 from tidegate.scope.subscribing import Subscribing

@@ -65,7 +65,7 @@ class ShadowScope(Scope):
         self.entrance, self.shadow, self.node_links, self.connected = self, None, None, 0
         self.rules = rules
         self.subscriptions = Granted(real.subscriptions, self.refuses)
-        self._refused: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)
+        self._denied: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)
         self._withheld: Bounded[tuple[Link, str], bool] = Bounded(REMEMBERED)  # whatever policies say of the filter
         self.gate = Gate(
             self.subscriptions,
@@ -89,7 +89,7 @@ class ShadowScope(Scope):
 
     def adopt(self, rules: RuleSet) -> None:
         self.rules = rules
-        self._refused.clear()
+        self._denied.clear()
         self.gate.change(rules)
         self.path.change()
 
@@ -106,15 +106,19 @@ class ShadowScope(Scope):
 
     def refuses(self, grant: Grant) -> bool:
         """Whether a subscription would have been refused, so that nothing would be delivered by it."""
-        if self.gate.rules.holds or grant.session.outward.subject.kind != "client":
+        if (grant.session.outward, share(grant.filter)[1]) in self._withheld:
+            return True
+        return not self.gate.rules.holds and self.denies(grant)
+
+    def denies(self, grant: Grant) -> bool:
+        """Whether a subscription would have been refused or held, so that nothing retained would be sent for it."""
+        if grant.session.outward.subject.kind != "client":
             return False
         key = grant.session.outward, share(grant.filter)[1]
-        if key in self._withheld:
-            return True
-        refused = self._refused.get(key)
-        if refused is None:
-            refused = self._refused[key] = isinstance(self.gate.grant(key[1], key[0]), Deny)
-        return refused
+        denied = self._denied.get(key)
+        if denied is None:
+            denied = self._denied[key] = isinstance(self.gate.grant(key[1], key[0]), Deny)
+        return denied
 
     def asked(self, filters: Sequence[str], target: Link, refusal: Deny | None) -> None:
         """A SUBSCRIBE has come; `refusal`: why it would be refused as a whole."""
@@ -379,7 +383,7 @@ class ShadowEgress(Egress):
 
     def retained(self, session: Session, grant: Grant, message: Message) -> None:
         """A retained message that is sent to a subscription that has come."""
-        if _key(message) in self._stopped or self.scope.refuses(grant):
+        if _key(message) in self._stopped or self.scope.refuses(grant) or self.scope.denies(grant):
             return
         if grant.no_local and self.own(session, message):
             return

@@ -15,6 +15,8 @@ from tidegate.session.timers import Timer
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegate.session.connection import Connection
     from tidegate.session.session import Session
 
@@ -81,6 +83,21 @@ def forget(session: Session, pid: int) -> tuple[Message, ...]:
     node.unreleased -= 1
     node.unreleased_bytes -= size
     return kept.messages
+
+
+def withdraw(session: Session, whether: Callable[[Message], bool]) -> int:
+    """Takes messages back that wait for PUBREL: nothing is handed on when it comes. What is released, and waits for the
+    journal, is not taken back. How many that were."""
+    taken = 0
+    for pid, kept in tuple((session.incoming or {}).items()):
+        if not kept.messages or kept.journaled or not all(map(whether, kept.messages)):
+            continue
+        forget(session, pid)
+        keep(session, pid, (), 0)
+        if session.row:
+            session.site.store.receive(session.row, pid, ())
+        taken += len(kept.messages)
+    return taken
 
 
 class Deadline:

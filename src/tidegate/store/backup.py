@@ -62,6 +62,8 @@ def copy_resting_store(data: Path, target: Path) -> None:
 
 def write_archive(data: Path, target: Path, *, node: str, copy_store: Callable[[Path], None], work: Path) -> list[str]:
     """Writes the archive, a new file for its owner alone; the names of what it holds. `work` is an empty folder."""
+    if target.resolve().is_relative_to(data.resolve()):  # it would hold itself, half written, and every older one
+        raise StoreError(f"{target} is in the folder that is backed up. Remedy: write it somewhere else.")
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -133,5 +133,5 @@ def test_times_of_closed_segments_are_known_after_a_restart(tmp_path: Path) -> N
     for lost in trial.folder.glob("*.index"):
         lost.unlink()
     trial = trial.again()
-    assert [segment.high for segment in trial.writer._closed] == [NOON, NOON + 1, NOON + 2]
+    assert [segment.high for segment in trial.writer._closed.segments] == [NOON, NOON + 1, NOON + 2]
     trial.close()

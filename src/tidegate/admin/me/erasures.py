@@ -2,10 +2,12 @@
 
 - Whoever asks shows the password again, or has signed in a moment ago. `me: {erase}` says whether that is enough,
   whether an administrator has to grant it, or that it is not done here.
-- It goes in this order: retained messages and what waits in queues, the content of the rows in the journals, then the
-  lake with quarantine and statistics. What was received before the request goes.
+- It goes in this order: wills, what waits for PUBREL and what monitors in Python remember of them alone, retained
+  messages and what waits in queues, the content of the rows in the journals, then the lake with quarantine and
+  statistics. What was received before the request goes.
 - The request and its receipt are in the store. What a crash interrupts is done again at the next start.
-- Not reached: what others own or were sent, the audit, preferences (they go on binding), and other nodes.
+- Not reached: what others own or were sent, the audit, preferences (they go on binding), other nodes, and where other
+  monitors stand: that holds no content, and nobody gets round a monitor by an erasure.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from tidegate.authentication.passwords import Outcome
 from tidegate.config import Config
 from tidegate.config.me import Erase
 from tidegate.errors import Problem, TidegateError
+from tidegate.monitor.python import PythonMonitor
 from tidegate.policy.identities import USER
 from tidegate.scope import Scope
 from tidegate.scope.sessions import FIRST
+from tidegate.session import unreleased_qos2
 from tidegate.store.journal import INGEST, TRAFFIC
 from tidegate.store.journal.rows import Kind
 from tidegate.wire import Reason
@@ -47,6 +51,7 @@ LEFT: Final = (
     "the audit",
     "your preferences: they go on binding what others have",
     "what others own, also if it names you, and what they were sent",
+    "where monitors stand after what you have sent: that holds no content",
     "other nodes, backups and copies",
 )
 
@@ -215,9 +220,11 @@ class Erasures:
         """What went, by place."""
         config, before = self._node.config, erasure["asked_at"]
         own: dict[str | None, str] = {erasure["user"]: erasure["identity"], **erasure["devices"]}
-        erased = {"retained": 0, "queued": 0}
+        erased = {"wills": 0, "unreleased": 0, "monitors": 0, "retained": 0, "queued": 0}
         for scope in list(self._node.scopes.values()):
             theirs = Owned(scope, own, before)
+            await self._unpublished(scope, theirs, before, erased)
+            erased["monitors"] += await self._remembered(scope, theirs)
             erased["retained"] += await self._retained(scope, theirs)
             erased["queued"] += await self._queued(scope, theirs)
         await self._stored()
@@ -236,6 +243,37 @@ class Erasures:
         if done["unread"]:
             log.warning("damaged segments of a journal were not erased from", segments=done["unread"])
         return erased | {"journals": done["journals"]} | {f"lake {name}": n for name, n in (done["lake"] or {}).items()}
+
+    async def _unpublished(self, scope: Scope, theirs: Owned, before: float, erased: dict[str, int]) -> None:
+        """Wills, and QoS 2 messages that are not released."""
+        place = FIRST
+        while sessions := scope.sessions.after(place, SLICE):
+            self._node.site.open()
+            for _, session in sessions:
+                newer = session.connection is not None and session.connection.since >= before
+                if session.will is not None and theirs.are(session.subject) and not newer:
+                    scope.wills.drop(session)
+                    erased["wills"] += 1
+                erased["unreleased"] += unreleased_qos2.withdraw(session, theirs)
+            place = sessions[-1][0]
+            await asyncio.sleep(0)
+
+    async def _remembered(self, scope: Scope, theirs: Owned) -> int:
+        """What monitors in Python remember, which may be content; other states are places in a rule."""
+        states, count = scope.path.monitoring.states, 0
+        for number, instance in enumerate(list(states.instances.values()), 1):
+            sources = instance.sources
+            if (
+                isinstance(instance.attachment.monitor, PythonMonitor)
+                and sources
+                and all(theirs.alone(each.context) for each in sources)
+            ):
+                self._node.site.open()
+                states.reset(instance)
+                count += 1
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        return count
 
     async def _retained(self, scope: Scope, theirs: Owned) -> int:
         count, last = 0, ""

@@ -13,7 +13,7 @@ from tidegate.audit.journals import Journals
 from tidegate.authentication.passwords import Passwords
 from tidegate.config import Config
 from tidegate.scope import Realm, Scope
-from tidegate.session import Message, Site
+from tidegate.session import Context, Message, Site, Subject
 
 if TYPE_CHECKING:
     from tidegate.admin.me.services import OwnDataServices
@@ -51,12 +51,15 @@ class Owned:
         self._before = before
 
     def __call__(self, message: Message) -> bool:
-        if message.published >= self._before:
-            return False
-        context = self._context(message)
-        owner = context.subject
-        alone = owner.user in self._own and not context.others and not context.path
-        return alone and owner.identity == self._own[owner.user]
+        return message.published < self._before and self.alone(self._context(message))
+
+    def alone(self, context: Context) -> bool:
+        """Whether what has this context is theirs, and nobody else's."""
+        return self.are(context.subject) and not context.others and not context.path
+
+    def are(self, subject: Subject) -> bool:
+        """Whether a subject is them, or a device of theirs."""
+        return subject.user in self._own and subject.identity == self._own[subject.user]
 
 
 def devices_of(config: Config, user: str) -> list[str]:

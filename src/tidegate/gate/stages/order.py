@@ -1,4 +1,7 @@
-"""The order of the steps. It is fixed, and it stands here and nowhere else (semantics, *The path*)."""
+"""The order of the steps that the gate decides: 1, and 6 to 10 (semantics, *The path*).
+
+The whole path, with the steps that are not decisions, stands in `scope/path.py` and `scope/egress.py`.
+"""
 
 from __future__ import annotations
 

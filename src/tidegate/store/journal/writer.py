@@ -38,12 +38,13 @@ import structlog
 
 from tidegate.errors import StoreError
 from tidegate.store.disk import create_folder
-from tidegate.store.journal import frame, readers
+from tidegate.store.journal import frame
+from tidegate.store.journal.closed_segments import ClosedSegments
 from tidegate.store.journal.identity import journal_id
 from tidegate.store.journal.repair import open_shard
-from tidegate.store.journal.retention import Closed, Retention, expired
+from tidegate.store.journal.retention import Closed, Retention
 from tidegate.store.journal.rows import Row, Stream
-from tidegate.store.journal.segment import Segment, folder_of, index_of, segment_of
+from tidegate.store.journal.segment import Segment, folder_of
 from tidegate.store.journal.together import Together
 from tidegate.store.lock import Lock
 
@@ -96,8 +97,6 @@ class Writer:
         self._backlog = backlog
         self._segment_size = segment_size
         self._segment_age = segment_age
-        self._retention = retention or Retention()
-        self._keep_from = keep_from
         self._compress = compress
         self._rolled = rolled
         self._lock = Lock(self.folder)
@@ -124,9 +123,7 @@ class Writer:
         self._done = 0
         self._segment: Segment  # since `open`
         self._opened = False
-        self._closed: list[Closed] = []
-        self._broken: set[Path] = set()  # files of readers that cannot be read, and that was said
-        self._held_back = False  # readers keep what is too old, and that was said
+        self._closed = ClosedSegments(self.folder, shard, retention or Retention(), keep_from)
         self._began = 0.0
         self._failure: Exception | None = None
         self._wanted: Event | None = None  # somebody waits for the next segment
@@ -145,7 +142,7 @@ class Writer:
         try:
             journal_id(self._data)
             self._lock.write(database=self.stream.name, durability="sync" if self._sync else "async")
-            self._segment, self._closed = open_shard(self.folder, self.stream, sync=self._sync)
+            self._segment, self._closed.segments = open_shard(self.folder, self.stream, sync=self._sync)
         except OSError as error:
             self._lock.release()
             raise StoreError(
@@ -156,7 +153,7 @@ class Writer:
             self._lock.release()
             raise
         self._opened = True
-        self._clock = time.time() - time.monotonic()
+        self._closed.begin()
         self._limit = self._backlog
         self._speak_of_lost()
 
@@ -206,7 +203,7 @@ class Writer:
 
     def keep_from(self, offset: int | None) -> None:
         """Retention keeps everything from this offset on; None: nobody needs it any more."""
-        self._keep_from = offset
+        self._closed.keep_from = offset
 
     def roll(self, timeout: float = 10.0) -> bool:
         """Begins another segment, if there is anything in this one; whether that is done. Blocks."""
@@ -264,7 +261,7 @@ class Writer:
     @property
     def size(self) -> int:
         """Bytes on the disk."""
-        return self._segment.size + sum(closed.size for closed in self._closed)
+        return self._segment.size + self._closed.size
 
     def _drop(self, row: Row) -> None:
         if self._closing or self.stream.lost is None:
@@ -336,7 +333,7 @@ class Writer:
             self._bell.get(timeout=TICK)
         except Empty:
             self._roll()
-            self._clean()
+            self._closed.clean(writing=self._segment.size)
             return
         if self._inbox:
             self._gather()
@@ -469,7 +466,7 @@ class Writer:
         self._stuck = False
         if wanted is not None:
             wanted.set()
-        self._clean()
+        self._closed.clean(writing=self._segment.size)
         if self._rolled is not None:
             self._tell(partial(self._rolled, self.next))
 
@@ -479,50 +476,13 @@ class Writer:
         self._began = time.monotonic()
         if old.last is not None and not old.gone:
             high = old.last.high / 1_000_000
-            self._closed.append(Closed(first=old.first, next=old.next, size=old.size, high=high))
+            self._closed.segments.append(Closed(first=old.first, next=old.next, size=old.size, high=high))
             try:
                 old.finish()
             except OSError as error:  # the mark is a courtesy
                 log.warning("a journal segment stays without its end mark", path=str(old.path), error=str(error))
                 old.cut()
         old.close()
-
-    def _clean(self) -> None:
-        # A clock that was set ahead must not make everything look old; nor one that was set back while we run.
-        now = min(time.time(), self._clock + time.monotonic())
-        which = partial(expired, self._closed, self._retention, writing=self._segment.size, now=now)
-        for closed in which(keep_from=self._needed()) if which(keep_from=None) else ():
-            path = segment_of(self.folder, closed.first)
-            try:
-                path.unlink(missing_ok=True)
-                index_of(path).unlink(missing_ok=True)
-            except OSError as error:
-                log.warning("an old journal segment cannot be deleted", path=str(path), error=str(error))
-                return
-            self._closed.remove(closed)
-            log.info("an old journal segment is deleted", path=str(path), until=closed.next)
-
-    def _needed(self) -> int | None:
-        """The offset from which on somebody needs what is there."""
-        broken: set[Path] = set()
-
-        def tell(path: Path, why: StoreError) -> None:
-            broken.add(path)
-            if path not in self._broken:
-                log.error("a reader of the journal keeps everything", path=str(path), reason=str(why))
-
-        read = readers.lowest(self.folder.parent / readers.FOLDER, shard=self._shard, broken=tell)
-        self._broken = broken
-        held = read is not None and read < self._closed[0].next
-        if held and not self._held_back:
-            log.warning(
-                "old journal segments stay, because a reader needs them. Remedy: start whoever reads, or remove its "
-                "file in `readers`",
-                folder=str(self.folder),
-                read=read,
-            )
-        self._held_back = held
-        return min((one for one in (read, self._keep_from) if one is not None), default=None)
 
     def _finish(self) -> None:
         try:

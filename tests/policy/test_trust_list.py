@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from tidegate.errors import ConfigError
 from tidegate.policy.levels import Levels, Transport
-from tidegate.policy.trust import (
+from tidegate.policy.trust_list import (
     By,
     Close,
     Degraded,
