@@ -23,6 +23,8 @@ test test-compiled test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.sta
 QUICK := wire routing session scope monitor predicate policy gate keys config flow explain simulate authentication \
   audit client seeds net sockets test_topics.py test_bounded.py
 
+# TIDEGATE_COMPILE=1 make run
+COMPILED := $(if $(filter-out 0,$(TIDEGATE_COMPILE)),rooms)
 # What a difference between the source and the compiled rooms would break first.
 DECISIVE := wire routing session test_topics.py gate/test_decisions.py conformance reliability/test_fuzz.py \
   sockets/test_matrix.py sockets/test_monitors_matrix.py sockets/test_guard_matrix.py
@@ -34,7 +36,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-run: $(VENV) java rooms ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
+run: $(VENV) java $(COMPILED) ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
 	@$(BIN)/python examples/quickstart/run.py
 
 test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
@@ -70,7 +72,7 @@ format: $(VENV) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV) servers rooms ## measure against Mosquitto; results in bench/results/
+bench: $(VENV) servers $(COMPILED) ## measure against Mosquitto; results in bench/results/
 	@$(BIN)/tidegate bench broker
 	@$(BIN)/tidegate bench gate
 

@@ -4,7 +4,8 @@
     python scripts/compile_rooms.py --remove   from now on the source runs
 
 The result is one shared library beside the package, which git ignores. `tidegate.compiled` loads it, and only while it
-is of exactly the source that is there. `make run` and `make test` do this first; so do wheels (`scripts/wheel_hook.py`).
+is of exactly the source that is there. `make test` does this before the decisive tests, and with `TIDEGATE_COMPILE=1`
+`make run` and the building of a wheel do (`scripts/wheel_hook.py`).
 
 Without a C compiler, with `TIDEGATE_PURE=1`, or if something fails, this says so and ends well: Tidegate runs from its
 source. With `--must` that is an error.
