@@ -23,7 +23,7 @@ test test-compiled test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.sta
 QUICK := wire routing session scope monitor predicate policy gate keys config flow explain simulate authentication \
   audit client seeds net sockets test_topics.py test_bounded.py
 
-# TIDEGATE_COMPILE=1 make run
+# With TIDEGATE_COMPILE=1 `run` and `bench` compile first, and `test` ends with `test-compiled`.
 COMPILED := $(if $(filter-out 0,$(TIDEGATE_COMPILE)),rooms)
 # What a difference between the source and the compiled rooms would break first.
 DECISIVE := wire routing session test_topics.py gate/test_decisions.py conformance reliability/test_fuzz.py \
@@ -42,9 +42,9 @@ run: $(VENV) java $(COMPILED) ## run the quick start: a node, its pipeline, a fe
 test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
 	@TIDEGATE_PURE=1 $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
-	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory test-compiled)
+	$(if $(COMPILED),$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory test-compiled))
 
-test-compiled: $(VENV) ## the decisive tests on compiled rooms; `make test` runs all tests on the source, and then these
+test-compiled: $(VENV) ## the decisive tests on compiled rooms
 	$(call say,decisive tests on compiled rooms)
 	@if $(BIN)/python scripts/compile_rooms.py --must; then \
 	  ROOMS=compiled $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(DECISIVE)); \

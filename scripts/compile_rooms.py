@@ -4,7 +4,7 @@
     python scripts/compile_rooms.py --remove   from now on the source runs
 
 The result is one shared library beside the package, which git ignores. `tidegate.compiled` loads it, and only while it
-is of exactly the source that is there. `make test` does this before the decisive tests, and with `TIDEGATE_COMPILE=1`
+is of exactly the source that is there. `make test-compiled` does this first, and with `TIDEGATE_COMPILE=1`
 `make run` and the building of a wheel do (`scripts/wheel_hook.py`).
 
 Without a C compiler, with `TIDEGATE_PURE=1`, or if something fails, this says so and ends well: Tidegate runs from its
