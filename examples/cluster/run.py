@@ -49,6 +49,10 @@ SILENCE = 5.0  # seconds without PUBACK after which a machine connects again: a 
 UNDER_WAY = 20  # messages of a machine that are not acknowledged
 
 
+class Stalled(Exception):
+    """Something that should go on does not."""
+
+
 class Part:
     """A process of the cluster."""
 
@@ -74,7 +78,7 @@ class Part:
                     return
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"{self.name} did not start:\n{(FOLDER / f'{self.name}.log').read_text()}")
+                raise Stalled(f"{self.name} does not come back")
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -279,6 +283,8 @@ def main() -> int:
     newer = mqtt.MQTTv311 if said.bare else mqtt.MQTTv5  # NATS has no MQTT 5
     machines = [Machine("press", mqtt.MQTTv311), Machine("oven", newer)]
     screens = [Client("screen-1", "screen", mqtt.MQTTv311), Client("screen-2", "screen", newer)]
+    victims: list[str] = []
+    stalled: str | None = None
     try:
         for part in running.values():
             part.start()
@@ -290,13 +296,16 @@ def main() -> int:
         print(f"{time.monotonic() - BEGAN:6.1f} s  everybody is there", flush=True)
         for machine in machines:
             machine.begin()
-        victims = play(running, machines, screens, random.Random(said.seed), said.kills)
-        until(lambda: all(len(machine.acknowledged) >= said.messages for machine in machines), "they do not get on")
-        for machine in machines:
-            machine.end()
-        until(lambda: all(machine.settled for machine in machines), "not everything was acknowledged")
+        try:
+            play(running, machines, screens, random.Random(said.seed), said.kills, victims)
+            until(lambda: all(len(machine.acknowledged) >= said.messages for machine in machines), "they do not get on")
+            for machine in machines:
+                machine.end()
+            until(lambda: all(machine.settled for machine in machines), "not everything was acknowledged")
+        except Stalled as error:  # what has been acknowledged is counted all the same
+            stalled = str(error)
         acknowledged = set().union(*(machine.acknowledged for machine in machines))
-        with contextlib.suppress(SystemExit):
+        with contextlib.suppress(Stalled):
             until(lambda: all(acknowledged <= screen.seen.keys() for screen in screens), "", LAST)
             print(f"{time.monotonic() - BEGAN:6.1f} s  all of it has come", flush=True)
     finally:
@@ -313,6 +322,7 @@ def main() -> int:
         "acknowledged": len(acknowledged),
         "repeated": sum(one.seen.total() - len(one.seen) for one in screens),
         "sessions lost": sum(one.sessions_lost for one in screens),
+        "stalled": stalled,
         "lost": lost,
     }
     if said.report is not None:
@@ -320,17 +330,23 @@ def main() -> int:
     print(f"killed: {', '.join(victims)}")
     print(f"{found['published']} published, {len(acknowledged)} acknowledged, {len(lost)} lost")
     print("✓ nothing that was acknowledged is lost" if not lost else f"✗ lost: {lost[:10]}")
-    return bool(lost)
+    if stalled:
+        print(f"✗ {stalled}")
+    return bool(lost or stalled)
 
 
 def play(
-    running: dict[str, Part], machines: list[Machine], screens: list[Client], rng: random.Random, kills: int
-) -> list[str]:
+    running: dict[str, Part],
+    machines: list[Machine],
+    screens: list[Client],
+    rng: random.Random,
+    kills: int,
+    victims: list[str],
+) -> None:
     """Kills one after the other while the machines go on: a guard, a server, the other guard, …
 
     All servers know their leader and have caught up before the next one is killed: three carry the loss of one.
     """
-    victims = []
     for number in range(kills):
         until(progress(machines), "the machines do not get on")
         time.sleep(rng.uniform(0.05, 0.5))  # the random moment, not a wait for anything
@@ -349,7 +365,6 @@ def play(
             victim.start()
         for part in running.values():
             part.wait()
-    return victims
 
 
 def progress(machines: list[Machine]) -> Callable[[], bool]:
@@ -362,7 +377,7 @@ def until(condition: Callable[[], bool], why: str, patience: float = PATIENCE) -
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(why)
+            raise Stalled(why)
         time.sleep(0.02)
 
 

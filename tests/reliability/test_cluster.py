@@ -65,6 +65,7 @@ def check(found: dict[str, Any]) -> None:
     itself never sends is written down: it does so without guards, too."""
     assert found["lost by guards"] == []
     assert found["sessions lost"] == 0
+    assert found["stalled"] is None
     assert found["acknowledged"] == found["published"] > 0
 
 
@@ -110,10 +111,11 @@ connections. What is lost in these two NATS has lost.
 | seed {guarded["seed"]} | two guards | no guards | no guards, no kills |
 |---|---:|---:|---:|
 {rows}
-**What the cluster does not send no guard can pass on.** NATS 2.9.10 with three replicas skips some acknowledged
-messages for some sessions, also while nothing is killed and no guard is there: its consumers say that they are through
-with the last message, and have counted fewer deliveries than there were messages. So nothing that a guard is
-responsible for is lost, but the whole is no cluster that loses nothing. A newer NATS has not been tried.
+**What the cluster does not send no guard can pass on**, and NATS 2.9.10 with three replicas does not send everything.
+Its consumers say that they are through with the last message, and have counted fewer deliveries than there were
+messages; traces have shown that without guards and without kills, too, though not in each run. So a run with guards may
+lose messages as well. The test fails on those that a guard had, on sessions that are gone and on a standstill; what
+NATS alone has skipped it writes down. A newer NATS has not been tried.
 """
 
 
@@ -126,6 +128,7 @@ def figures(found: dict[str, Any]) -> dict[str, Any]:
         "servers killed": servers,
         "connections of the four clients": found["connections of clients"],
         "sessions of screens that were gone": found["sessions lost"],
+        "came to a standstill": found["stalled"] or "no",
         "published": found["published"],
         "acknowledged (PUBACK)": found["acknowledged"],
         "deliveries owed": 2 * found["acknowledged"],
