@@ -27,6 +27,8 @@ from processes import missing, needs
 
 FOREIGN = Path(__file__).parent / "foreign"
 CLIENT = "tidegate"
+RENEWING = "renewing"
+"""A client that is given refresh tokens."""
 SECRET = "between:us & nobody/else"
 PEOPLE = {
     "ana": {"roles": ["trainer"], "groups": ["ops"], "shift": "08:00-14:00"},
@@ -87,12 +89,13 @@ class Issuer:
             "redirect_uris": redirects,
             "id_token_signed_response_alg": self.key.algorithm,
         }
+        renewing = {**client, "client_id": RENEWING, "grant_types": ["authorization_code", "refresh_token"]}
         public = {**client, "client_id": "public", "token_endpoint_auth_method": "none"}
         del public["client_secret"]
         self._settings = {
             "port": self.port,
             "keys": [self.key.private],
-            "clients": [client, public],
+            "clients": [client, renewing, public],
             "people": PEOPLE,
             "seconds": seconds,
         }

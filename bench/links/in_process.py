@@ -11,19 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from bench.gate.in_process import NOBODY, Door, End, Known, site_of
+from bench.gate.in_process import End
 from bench.harness.figures import Spread, spread
 from bench.links import nodes
+from bench.links.in_memory import Node, opened
 from bench.links.nodes import SUBSCRIBERS, Formation, Place
 from bench.load import frames, sessions
-from tidegate import wire
-from tidegate.config import parse
-from tidegate.scope import Realm, Scope
-from tidegate.scope.link_greeting import Peer
-from tidegate.scope.node_links import LinkEnd
-from tidegate.session import Connection, Limits, Origin, Phase
 
 VERSION = 4
 BATCH = 6 * SUBSCRIBERS
@@ -36,97 +30,14 @@ SECONDS = 0.15
 """Of each formation in each round."""
 
 
-class _Node:
-    """One of the two, with its scope."""
-
-    def __init__(self, formation: Formation, place: Place) -> None:
-        built = parse(nodes.linked(formation, Path(), place), "bench.yaml").built
-        self.name = place.name
-        self.site = site_of(Limits(inflight=65535, receive_maximum=65535))
-        self.site.origin = Origin(f"{place.number:016x}", 1)
-        self.realm = Realm(
-            node=place.name,
-            site=self.site,
-            authenticator=Known(built.rules, built.directory, NOBODY),
-            rules=built.rules,
-        )
-
-    @property
-    def scope(self) -> Scope:
-        return self.realm.scopes[self.name]
-
-    @property
-    def link(self) -> LinkEnd:
-        (end,) = self.realm.node_links.ends.values()
-        return end
-
-
-class _LinkSocket:
-    """The socket of a link: keeps what is written to it (session.Shell)."""
-
-    def __init__(self, node: _Node) -> None:
-        self.sent: list[bytes] = []
-        end: Any = node.link
-        self.connection = Connection(site=node.site, host=end, listener=Door(), on_bug=self._bug)
-        self.connection.opened(self, "127.0.0.1", None)
-        self.connection.phase = Phase.WAITING
-        node.site.close()
-
-    @staticmethod
-    def _bug(connection: Connection, error: BaseException) -> None:
-        raise error
-
-    def write(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    def taken(self) -> bytes:
-        data = b"".join(self.sent)
-        self.sent.clear()
-        return data
-
-    def close(self) -> None:
-        raise AssertionError("a link was closed")
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-    def hold_more(self) -> None: ...
-
-
-def _opened(near: _Node, far: _Node) -> tuple[_LinkSocket, _LinkSocket]:
-    """The link, once both have greeted each other."""
-    mine, theirs = _LinkSocket(near), _LinkSocket(far)
-    near.site.open()
-    far.site.open()
-    refused = far.link.welcome(theirs.connection, near.link.greeting(), _peer(near.name))
-    far.site.close()
-    far.site.rest()
-    assert refused is None, refused.text
-    data = theirs.taken()
-    whole = wire.frame(data, 0, len(data))
-    assert whole is not None
-    first, start, stop = whole
-    answer = wire.decode(first, data[start:stop], wire.V5)
-    assert isinstance(answer, wire.Connack)
-    why = near.link.connected(mine.connection, answer, _peer(far.name))
-    assert not why, why
-    near.site.close()
-    near.site.rest()
-    return mine, theirs
-
-
-def _peer(name: str) -> Peer:
-    return Peer(subject=f"CN={name}", name=name, level="mtls")
-
-
 class World:
     """One node, or two that are linked, with one publisher and the subscribers of the load."""
 
     def __init__(self, formation: Formation) -> None:
         linked = formation.linked
-        self.near = _Node(formation, Place(number=1, port=1883, next_port=8883 if linked else 0))
-        self.far = _Node(formation, Place(number=2, port=1884, tls_port=8883)) if linked else None
-        self._link = _opened(self.near, self.far) if self.far is not None else None
+        self.near = _node(formation, Place(number=1, port=1883, next_port=8883 if linked else 0))
+        self.far = _node(formation, Place(number=2, port=1884, tls_port=8883)) if linked else None
+        self._link = opened(self.near, self.far, level="mtls") if self.far is not None else None
         topics = [f"bench/k{number:02d}" for number in range(SUBSCRIBERS)]
         edge = SUBSCRIBERS - linked
         self._ends = [self._reader(self.near, topic) for topic in topics[:edge]]
@@ -142,7 +53,7 @@ class World:
         for _ in range(WARM):  # until plans are made
             self._turn()
 
-    def _reader(self, node: _Node, topic: str) -> End:
+    def _reader(self, node: Node, topic: str) -> End:
         end = _end(node, f"s-{topic}")
         end.connection.reader.receive(frames.subscribe(1, [topic], qos=0, version=VERSION))
         node.site.close()
@@ -173,13 +84,17 @@ class World:
         return near, _timed(self.far, lambda: take(came))
 
 
-def _end(node: _Node, name: str) -> End:
+def _node(formation: Formation, place: Place) -> Node:
+    return Node(place.name, nodes.linked(formation, Path(), place), place.number)
+
+
+def _end(node: Node, name: str) -> End:
     made = End(node.site, node.scope, name, VERSION, login=False)
     node.site.close()
     return made
 
 
-def _timed(node: _Node, work: Callable[[], object]) -> int:
+def _timed(node: Node, work: Callable[[], object]) -> int:
     """A turn of a node's loop in which this happens."""
     site = node.site
     begin = time.thread_time_ns()

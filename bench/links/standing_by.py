@@ -21,19 +21,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.compare.interval import Interval, ratio
-from bench.gate.in_process import NOBODY, Door, End, Known, site_of
+from bench.gate.in_process import End
 from bench.harness.machine import describe
+from bench.links.in_memory import LinkSocket, Node, opened
 from bench.load import frames, sessions
-from tidegate import wire
-from tidegate.config import parse
-from tidegate.scope import Realm, Scope
-from tidegate.scope.link_greeting import Peer
-from tidegate.scope.node_links import LinkEnd
-from tidegate.scope.standby_connections import StandbyEnd, standby_of
-from tidegate.session import Connection, Limits, Origin, Phase
 
 PAIRS: Final = 31
 SECONDS: Final = 0.1
@@ -68,96 +62,20 @@ trust: {{accept: [CN=near, CN=far], domains: {{near: {{nodes: [near]}}}}}}
 {POLICIES}"""
 
 
-class Node:
-    """A node in memory."""
-
-    def __init__(self, name: str, text: str, number: int) -> None:
-        built = parse(text, "bench.yaml").built
-        self.name = name
-        self.site = site_of(Limits(inflight=65535, receive_maximum=65535))
-        self.site.origin = Origin(f"{number:016x}", 1)
-        known = Known(built.rules, built.directory, NOBODY)
-        self.realm = Realm(node=name, site=self.site, authenticator=known, rules=built.rules)
-
-    @property
-    def scope(self) -> Scope:
-        return self.realm.scopes[self.name]
-
-    @property
-    def link(self) -> LinkEnd:
-        (end,) = self.realm.node_links.ends.values()
-        return end
-
-    def rest(self) -> None:
-        self.site.close()
-        self.site.rest()
-
-
-class Socket:
-    """One end of a connection between the nodes (session.Shell)."""
-
-    def __init__(self, node: Node, end: Any) -> None:
-        self.sent: list[bytes] = []
-        self.node = node
-        node.site.open()
-        self.connection = Connection(site=node.site, host=end, listener=Door(), on_bug=self._bug)
-        self.connection.opened(self, "127.0.0.1", None)
-        self.connection.phase = Phase.WAITING
-
-    @staticmethod
-    def _bug(connection: Connection, error: BaseException) -> None:
-        raise error
-
-    def write(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    def taken(self) -> bytes:
-        data = b"".join(self.sent)
-        self.sent.clear()
-        return data
-
-    def close(self) -> None:
-        raise AssertionError("a link was closed")
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def hold_more(self) -> None: ...
-
-
-def opened(near: Node, far: Node, standby: bool) -> tuple[Socket, Socket]:
-    """A connection of the link."""
-    peers = [Peer(subject=f"CN={node.name}", name=node.name, level="trusted") for node in (near, far)]
-    mine: LinkEnd = StandbyEnd(near.link, "1") if standby else near.link
-    greeting = mine.greeting(peers[1])
-    theirs = standby_of(far.link, greeting.properties.user_properties)
-    here, there = Socket(near, mine), Socket(far, theirs)
-    assert theirs.welcome(there.connection, greeting, peers[0]) is None
-    far.rest()
-    data = there.taken()
-    whole = wire.frame(data, 0, len(data))
-    assert whole is not None
-    first, start, stop = whole
-    answer = wire.decode(first, data[start:stop], wire.V5)
-    assert isinstance(answer, wire.Connack)
-    assert mine.connected(here.connection, answer, peers[1]) == ""
-    there.sent.append(data[stop:])
-    return here, there
-
-
 class World:
     """A node with a publisher and its subscribers, and if `linked` everything else."""
 
     def __init__(self, linked: bool, qos: int) -> None:
         self.node = near = Node("near", NEAR if linked else ALONE, 1)
         topics = [f"bench/k{number:02d}" for number in range(TOPICS)]
-        self._sockets: list[tuple[Socket, Socket]] = []
+        self._sockets: list[tuple[LinkSocket, LinkSocket]] = []
         if linked:
             far = Node("far", FAR, 2)
             self._far = far
             reader = End(far.site, far.scope, "elsewhere", 4, login=False)
             reader.connection.reader.receive(frames.subscribe(1, ["elsewhere/#"], qos=1, version=4))
             far.rest()
-            self._sockets = [opened(near, far, standby) for standby in (False, True)]
+            self._sockets = [opened(near, far, level="trusted", standby=standby) for standby in (False, True)]
             for _ in range(20):
                 self._carry()
             assert near.link.trusted

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
@@ -15,7 +17,7 @@ import pytest
 from api.browsers import ShownSession
 from api.pretending import hosting
 from harness import PATIENCE, free_port
-from issuers import CLIENT, SECRET, Issuer, SigningKey, claims, pretended, running, signs_in
+from issuers import CLIENT, RENEWING, SECRET, Issuer, SigningKey, claims, pretended, running, signs_in
 from processes import Served, from_file
 from tidegate.admin import sign_in
 from tidegate.api import callers
@@ -262,6 +264,91 @@ async def test_a_session_ends_with_its_token(tmp_path: Path, monkeypatch: pytest
             monkeypatch.setattr(callers, "TRUSTED", 0.0)
             assert (await browser.get("/me")).status_code == status
         await browser.aclose()
+
+
+class Clock:
+    """What the sessions of a node think the time is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.later = 0.0
+        real = sign_in.time.time
+        monkeypatch.setattr(sign_in, "time", SimpleNamespace(time=lambda: real() + self.later))
+        monkeypatch.setattr(sign_in, "AGAIN", 0.0)
+        monkeypatch.setattr(callers, "TRUSTED", 0.0)
+
+
+async def test_a_session_is_renewed_where_the_issuer_gives_refresh_tokens(
+    site: Site, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """npm's oidc-provider gives one for each: a second use of one would end all that came of it."""
+    text = site.served.file.path.read_text()
+    await site.served.reload(text.replace(f"client: {CLIENT}", f"client: {RENEWING}"))
+    browser = site.browser()
+    await site.sign_in(browser, "ana")
+    sessions = site.served.node.control.sign_ins._sessions
+    [first] = sessions.values()
+    assert first.person is not None
+    assert first.refresh is not None
+    assert first.expires > first.person.expires + 3600
+    assert first.refresh not in repr(first)
+    clock = Clock(monkeypatch)
+    for later in (575.0, 590.0):  # shortly before it ends
+        clock.later = later
+        answers = await asyncio.gather(*(browser.get("/me") for _ in range(5)))
+        assert [(each.status_code, each.json()["role"]) for each in answers] == [(200, "admin")] * 5
+    [second] = sessions.values()
+    assert second.person is not None
+    assert second.person.expires >= first.person.expires
+    await site.served.reload(text)  # another client: the refresh token is not its own
+    clock.later = 1300.0
+    assert (await browser.get("/me")).status_code == 401
+    assert not sessions
+
+
+@pytest.mark.parametrize("said", ["somebody else", "another audience", "expired", "no token", "away", "groups"])
+async def test_what_an_issuer_may_say_when_a_session_is_renewed(
+    site: Site, issuer: Issuer, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SigningKey("other", "ES256")
+    with pretended(key, authorization_response_iss_parameter_supported=True) as other:
+        one = f'{{name: pool, issuer: "{other.url}", client: {CLIENT}, redirect: "{issuer.redirect}"}}'
+        text = written(issuer, one).replace('"group:operators"', '"group:ops@pool"')
+        await site.served.reload(text)
+        browser = site.browser()
+        asked = parts(await site.begin(browser))
+
+        def answers(**changed: object) -> None:
+            token = key.sign(claims(other.url, **{"nonce": None, **changed}))
+            other.pages["/token"] = {"id_token": token, "access_token": "x", "refresh_token": "r"}
+
+        answers(nonce=asked["nonce"])
+        back = urlencode({"code": "c", "state": asked["state"], "iss": other.url})
+        assert (await browser.get(f"/oidc/callback?{back}")).status_code == 200
+        clock = Clock(monkeypatch)
+        assert (await browser.get("/me")).json()["role"] == "operator"
+        clock.later = 590.0
+        match said:
+            case "somebody else":
+                answers(sub="bob")
+            case "another audience":
+                answers(aud="others")
+            case "expired":
+                answers(exp=int(sign_in.time.time()) - 1)
+            case "groups":
+                answers(groups=[], exp=int(sign_in.time.time()) + 600)
+            case "no token":
+                del other.pages["/token"]["id_token"]
+            case "away":
+                del other.pages["/token"]
+        still = said == "away"  # it counts until it expires
+        assert (await browser.get("/me")).status_code == (200 if still else 401)
+        forms = [form for path, form in other.asked if path == "/token"]
+        assert "grant_type=refresh_token" in forms[-1]
+        if still:
+            clock.later = 610.0
+            assert (await browser.get("/me")).status_code == 503
+            answers(exp=int(sign_in.time.time()) + 600)
+            assert (await browser.get("/me")).status_code == 200
 
 
 async def test_two_issuers_are_not_mixed_up(site: Site, issuer: Issuer) -> None:

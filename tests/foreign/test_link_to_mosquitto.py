@@ -24,6 +24,7 @@ from processes import Served, from_file, on_uvloop, until
 from sockets.acts import come, policy, setting
 from tidegate import wire
 from tidegate.cli import certificates
+from tidegate.scope import bridge
 from tidegate.wire.envelope import Static, bundle, encode_static, seal
 
 VERSIONS = pytest.mark.parametrize("version", ["5", "3.1.1"])
@@ -400,3 +401,39 @@ async def test_what_the_broker_refuses_is_shown(tmp_path: Path, version: str) ->
             await reader.subscribe("plant/#", qos=2)
             await mary.publish("up/1", b"crosses", qos=2)
             assert found(await reader.message()) == ("plant/up/1", b"crosses", 2)
+
+
+@VERSIONS
+@on_uvloop
+async def test_a_topic_that_the_broker_hangs_up_over_does_not_stop_the_link(tmp_path: Path, version: str) -> None:
+    """Mosquitto ends the connection of whoever sends a topic of more than 200 levels."""
+    deep = "/".join(["both", *"x" * 250])
+    broker = Mosquitto(tmp_path, OPEN)
+    with broker.runs():
+        async with from_file(tmp_path, file(broker, version)) as node:
+            there = await broker.come(node, "there", "both/#")
+            mary = await come(node, "mary")
+            for qos in (0, 1, 2):
+                await mary.publish(deep, b"refused", qos=qos, retain=qos == 1)
+                await mary.publish("both/a", b"%d" % qos, qos=1)
+                assert (await there.message()).payload == b"%d" % qos
+
+
+@on_uvloop
+async def test_what_the_broker_hangs_up_over_each_time_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before, if nobody knew of the bound."""
+    monkeypatch.setattr(bridge, "DEEPEST", 100_000)
+    deep = "/".join(["both", *"x" * 250])
+    broker = Mosquitto(tmp_path, OPEN)
+    with broker.runs():
+        async with from_file(tmp_path, file(broker, "5")) as node:
+            there = await broker.come(node, "there", "both/#")
+            mary = await come(node, "mary")
+            for number in range(6):
+                await mary.publish(deep if number == 2 else "both/a", b"%d" % number, qos=1)
+            got: list[bytes] = []
+            while b"5" not in got:
+                got.append((await there.message()).payload)
+            assert list(dict.fromkeys(got)) == [b"0", b"1", b"3", b"4", b"5"]

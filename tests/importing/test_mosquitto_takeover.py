@@ -237,8 +237,9 @@ def left(conf: str, **texts: str) -> list[tuple[str, str]]:
 
 def test_every_line_is_taken_over_or_listed() -> None:
     conf = [
-        ("listener 1883", False),
+        ("listener 1882", False),
         ("bind_interface eth0", True),
+        ("listener 1883", False),
         ("max_connections -1", False),
         ("use_username_as_clientid true", True),
         ("http_dir /srv", True),
@@ -278,8 +279,15 @@ def test_every_line_is_taken_over_or_listed() -> None:
     found = left("\n".join(line for line, _ in conf))
     listed = {int(place.partition(":")[2]) for place, _ in found}
     wanted = {number for number, (_, is_listed) in enumerate(conf, 1) if is_listed}
-    assert listed - {11} == wanted  # 11: names are believed there
+    assert listed - {12} == wanted  # 12: names are believed there
     assert all("secret" not in what for _, what in found)
+
+
+def test_a_listener_of_one_interface_is_not_opened_to_all() -> None:
+    conf = "listener 1882\nbind_interface eth0\nlistener 1883 10.0.0.1\nbind_interface eth0\n"
+    taken = mosquitto_takeover.read(conf, "m.conf", Texts(), name="x")
+    assert [entry.value["url"] for entry in taken.imported.settings["listeners"]] == ["mqtt://10.0.0.1:1883"]
+    assert [each.place for each in taken.imported.left] == ["m.conf:2", "m.conf:4"]
 
 
 def test_tls_and_names_from_certificates() -> None:

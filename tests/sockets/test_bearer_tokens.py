@@ -201,3 +201,18 @@ async def test_an_issuer_that_is_away(node: Served, issuer: Pretended) -> None:
 )
 def test_the_data_of_the_method(data: bytes, found: str | None) -> None:
     assert token_of(data) == found
+
+
+@pytest.mark.parametrize("preferences", ["", 'preferences: [{id: own, user: mary, topic: "hers/#", when: "false"}]\n'])
+async def test_what_they_publish_is_received(node: Served, issuer: Pretended, preferences: str) -> None:
+    """Their home is here: nobody else could say what they want of it."""
+    await node.reload(node.file.path.read_text() + preferences)
+    mary = await node.connect("mary", username="mary", password=b"m")
+    await mary.subscribe("#", qos=1)
+    for qos in (0, 1):
+        ana = await connect(node, token(issuer))
+        await ana.publish("hers/a", b"%d" % qos, qos=qos, retain=True)
+        assert (await mary.message()).payload == b"%d" % qos
+    late = await node.connect("late", username="mary", password=b"m")
+    await late.subscribe("hers/#", qos=1)
+    assert (await late.message()).payload == b"1"

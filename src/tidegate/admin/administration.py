@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -34,11 +34,11 @@ from tidegate.admin.rehashing import Rehashing
 from tidegate.admin.token_administration import TokenAdministration
 from tidegate.admin.tokens import ROOM as TOKENS
 from tidegate.admin.tokens import Tokens
+from tidegate.admin.tried_draft import TriedDraft, entries_of, source_of, try_draft
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
-from tidegate.config import Config, ConfigErrors, OverlayDocument, Source
-from tidegate.config.narrowing import widening
-from tidegate.errors import ConfigError, Problem, StoreError, TidegateError
+from tidegate.config import Config, OverlayDocument, Source
+from tidegate.errors import Problem, StoreError, TidegateError
 from tidegate.net.control_command import SignedCommand
 from tidegate.policy.identities import KINDS as IDENTIFIED
 from tidegate.store.journal.rows import AuditRow, Kind
@@ -51,14 +51,6 @@ BOUND: Final = 500  # preferences that are bound to identities together
 T = TypeVar("T")
 
 log = structlog.get_logger("tidegate.node")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Drafted:
-    changes: Sequence[Change]
-    config: Config
-    authentication: Authentication
-    warnings: list[dict[str, str]]
 
 
 class AdministeredNode(Protocol):
@@ -149,10 +141,10 @@ class Administration:
             if OWNER in (each.body or {})
         ]
         for index in range(0, len(changed), BOUND):
-            changes = self._state.changes(changed[index : index + BOUND], _source_of(self._host))
+            changes = self._state.changes(changed[index : index + BOUND], source_of(self._host))
             match await self.threads.call(self.registry.apply, changes, by="node", why=why, at=at):
                 case Applied(sequence=sequence):
-                    self._state = self._state.after(_entries(changes, sequence, "node", why, at))
+                    self._state = self._state.after(entries_of(changes, sequence, "node", why, at))
                 case answer:
                     log.warning("preferences could not be bound to identities", reason=str(answer))
                     return
@@ -181,8 +173,8 @@ class Administration:
 
     async def pieces_with(self, requested: Sequence[RequestedChange]) -> list[OverlayDocument]:
         """All documents as they would be with these changes; a Problem if they cannot be made."""
-        drafted = await self._drafted(documents.unless_changed(requested, None), self._state, narrow=False)
-        return self._state.after(_entries(drafted.changes, self._state.sequence + 1)).pieces()
+        drafted = await try_draft(self._host, documents.unless_changed(requested, None), self._state, narrow=False)
+        return self._state.after(entries_of(drafted.changes, self._state.sequence + 1)).pieces()
 
     def reloaded(self) -> None:
         """The file was read again, and everything that is stored is in force with it."""
@@ -207,10 +199,10 @@ class Administration:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def list_documents(self, command: control.ListDocuments) -> dict[str, Any]:
-        return await self.threads.compute(documents.list_documents, self._state, _source_of(self._host), command)
+        return await self.threads.compute(documents.list_documents, self._state, source_of(self._host), command)
 
     async def get_document(self, command: control.GetDocument) -> dict[str, Any]:
-        state, source = self._state, _source_of(self._host)
+        state, source = self._state, source_of(self._host)
         document = await self.threads.compute(documents.get_document, state, source, command.kind, command.id)
         if command.owner is not None and not documents.owns(document["body"], command.owner, command.identity):
             raise documents.not_found(command.kind, command.id)
@@ -245,7 +237,7 @@ class Administration:
 
         What would be decided differently tells of others: without `compared` it is left out.
         """
-        drafted = await self._drafted(draft, self._state, narrow=narrow)
+        drafted = await try_draft(self._host, draft, self._state, narrow=narrow)
         effect = None
         if compared:
             await self._host.audit.counted()
@@ -295,18 +287,18 @@ class Administration:
             requested = command.changes
         else:
             raise Problem("say which `changes`, or which `sequence`", problem="invalid")
-        return await self.threads.compute(_both, self._state, requested, _source_of(self._host))
+        return await self.threads.compute(_both, self._state, requested, source_of(self._host))
 
     async def _applied(self, draft: Draft, by: str, why: str, action: str, *, narrow: bool) -> dict[str, Any]:
         deadline = time.monotonic() + OVERTAKEN
         while True:
             state, at = self._state, time.time()
-            drafted = await self._drafted(draft, state, narrow=narrow)
+            drafted = await try_draft(self._host, draft, state, narrow=narrow)
             changes = drafted.changes
             answer = await self.threads.request(self.registry.apply, changes, by=by, why=why, at=at)
             match answer:
                 case Applied(sequence=sequence):
-                    self._state = await self.threads.compute(state.after, _entries(changes, sequence, by, why, at))
+                    self._state = await self.threads.compute(state.after, entries_of(changes, sequence, by, why, at))
                     keys = [(each.kind, each.id) for each in changes if (each.kind, each.id) != FENCE]
                     self._audit.documents(keys, action, by, why)
                     done = await self._enforced(drafted, sequence, by, why)
@@ -326,7 +318,7 @@ class Administration:
                 case _:
                     raise Problem(answer.what, problem="too-large" if answer.full else "invalid")
 
-    async def _enforced(self, drafted: _Drafted, sequence: int, by: str, why: str) -> dict[str, Any]:
+    async def _enforced(self, drafted: TriedDraft, sequence: int, by: str, why: str) -> dict[str, Any]:
         """It is stored, so it is done, whatever comes."""
         what = f"change {sequence} by {by}" + (f": {why}" if why else "")
         try:
@@ -341,27 +333,6 @@ class Administration:
             return {"sequence": sequence, "rules": self._host.audit.version, "trouble": self.trouble}
         self._settled()
         return {"sequence": sequence, "rules": version}
-
-    async def _drafted(self, draft: Draft, state: RegistryState, *, narrow: bool) -> _Drafted:
-        source, before = _source_of(self._host), self._host.config
-
-        def build() -> tuple[Sequence[Change], Config, list[dict[str, str]]]:
-            requested = documents.bound_preferences(draft(state, source), state, self._host.identities.owner)
-            changes = state.changes(requested, source)
-            after = state.after(_entries(changes, state.sequence + 1))
-            names = {f"{each.kind}/{each.id}" for each in changes}
-            config = self._host.build_config(after.pieces(), names)
-            if narrow and (why := widening(before, config)) is not None:
-                raise Problem(f"an operator may only narrow views, monitors and links: {why}", problem="forbidden")
-            warned = [{"at": at, "warning": text} for at, text in config.warnings_of(names)]
-            return changes, config, warned
-
-        try:
-            changes, config, warnings = await self._host.run_change(build)
-            authentication = await self._host.examine(config)
-        except ConfigError as error:
-            raise invalid(error) from None
-        return _Drafted(changes=changes, config=config, authentication=authentication, warnings=warnings)
 
     def check_stranger(self, name: str) -> None:
         """Problem if rules mention a name, or somebody else has it: whoever registers by himself must not get what they
@@ -427,13 +398,6 @@ class Administration:
         self._in_force = self._state.sequence
 
 
-def _source_of(host: AdministeredNode) -> Source:
-    """The file that documents are laid over."""
-    source = host.source
-    assert source is not None
-    return source
-
-
 def _changes_to_revert(registry: Registry, sequence: int) -> list[RequestedChange]:
     """The changes that take back everything that was changed together as `sequence`; blocks. Problem if they cannot."""
     match registry.reverting(sequence, besides=FENCE):
@@ -455,25 +419,9 @@ def _restoring(change: Change) -> RequestedChange:
 
 
 def _both(state: RegistryState, requested: Sequence[RequestedChange], source: Source) -> dict[str, Any]:
-    after = state.after(_entries(state.changes(requested, source), state.sequence + 1))
+    after = state.after(entries_of(state.changes(requested, source), state.sequence + 1))
     before = state.documents_of_kind(documents.PIPELINE)
     return {"before": before, "after": after.documents_of_kind(documents.PIPELINE), "fence": state.fence or 0}
-
-
-def invalid(error: ConfigError) -> Problem:
-    """What is told of a change that breaks the configuration."""
-    problems = error.problems if isinstance(error, ConfigErrors) else (error,)
-    details = [
-        {"at": f"{each.file}:{each.line}" if each.line else each.file, "error": str(each.args[0])} for each in problems
-    ]
-    return Problem(str(error), problem="invalid", details=details)
-
-
-def _entries(changes: Sequence[Change], sequence: int, by: str = "", why: str = "", at: float = 0.0) -> list[Entry]:
-    """The changes as the registry will tell of them."""
-    return [
-        Entry(sequence=sequence, kind=each.kind, id=each.id, body=each.body, at=at, by=by, why=why) for each in changes
-    ]
 
 
 def _compare(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str, Any]:

@@ -85,8 +85,9 @@ class OpenIdSignIns:
         )
         return {"location": location, "binding": binding, "seconds": PATIENCE}
 
-    async def finish(self, command: OpenIdFinish) -> tuple[Person, str]:
-        """Who has signed in, and where they wanted to go; a Problem otherwise."""
+    async def finish(self, command: OpenIdFinish) -> tuple[Person, str | None, str]:
+        """Who has signed in, a refresh token if the issuer gives one, and where they wanted to go; a Problem
+        otherwise."""
         begun = self.begun.pop(_digest(command.binding), None)
         if begun is None or begun.expires <= time.monotonic():
             raise _refused("this sign-in was not begun here, is over, or took too long")
@@ -109,9 +110,9 @@ class OpenIdSignIns:
             nonce=begun.nonce,
             now=time.time(),
         )
-        person = await self._ask(provider, asked)
+        person, refresh = await self._ask(provider, asked)
         self._check_current(provider)
-        return person, begun.next
+        return person, refresh, begun.next
 
     def _check_current(self, provider: OpenIdProvider) -> None:
         if self._providers.issuers.get(provider.settings.name) is not provider:

@@ -39,7 +39,7 @@ class Rehashing:
         body = self._administration.document_body("user", user)
         if body is None or body.get(PASSWORD) != stored:
             return
-        self._host.authentication.rehashed(user, stored, hashed)
+        self._host.authentication.password_changes.rehashed(user, stored, hashed)
         self._waiting[user] = (stored, hashed)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._store())

@@ -8,6 +8,8 @@ the node from then on.
   Whoever has registered by themselves is a user.
 - Passwords are verified as over MQTT: off the loop, and with the same limits against guessing. Whoever is no user of
   the file is asked for in the LDAP directories, off the loop too.
+- What an issuer says of somebody counts until the ID token expires. With a refresh token, which is kept beside the
+  session, the node asks for a newer one by then: once, however many requests come meanwhile.
 - What a directory says of somebody is at most `STALE` seconds old. When it cannot be asked their session is worth
   nothing until it can.
 """
@@ -62,6 +64,10 @@ REFRESH: Final = 25.0
 """Seconds after which a directory is asked again, by whoever comes next."""
 STALE: Final = 60.0
 """Seconds after which what it has said counts no more."""
+EARLY: Final = 30.0
+"""Seconds before an ID token expires in which a newer one is asked for, by whoever comes next."""
+AGAIN: Final = 5.0
+"""Seconds until an issuer that could not be asked is asked again."""
 QUIET: Final = 30.0
 """Seconds between two lines of the log about it."""
 log = structlog.get_logger("tidegate.node")
@@ -88,6 +94,10 @@ class Session:
     """Whom an identity provider vouches for."""
     looked: float = math.inf
     """When its directory was asked last, by the steady clock; it is asked again."""
+    refresh: str | None = field(default=None, repr=False)
+    """What its issuer gives a newer ID token for."""
+    tried: float = -math.inf
+    """When that was last tried, by the steady clock."""
 
 
 class SigningNode(Protocol):
@@ -110,6 +120,7 @@ class SignIns:
         self._sessions: dict[bytes, Session] = {}  # by digest, the oldest first
         self.elsewhere = OpenIdSignIns(node.providers)
         self._untold_until = 0.0
+        self._renewing: dict[bytes, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -145,12 +156,12 @@ class SignIns:
             self._sessions.pop(_digest(command.replaces), None)
         self._check_protected()
         try:
-            person, next = await self.elsewhere.finish(command)
+            person, refresh, next = await self.elsewhere.finish(command)
         except Problem as problem:
             if problem.problem == "unauthenticated":
                 self._refused(command.address, "", str(problem))
             raise
-        return {**self._begun(self._by_person(person), command.address), "next": next}
+        return {**self._begun(self._by_person(person, refresh=refresh), command.address), "next": next}
 
     def _begun(self, session: Session, address: str) -> dict[str, Any]:
         text = PREFIX + urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
@@ -246,10 +257,15 @@ class SignIns:
             log.warning("an LDAP directory cannot be asked: its people cannot sign in", reason=why)
 
     async def refresh(self, text: str) -> None:
-        """Asks the directory again who has a session, if that was a while ago."""
+        """Asks the directory again who has a session, if that was a while ago; or its issuer, if its token ends."""
         digest = _digest(text)
         session = self._sessions.get(digest)
-        if session is None or session.person is None or monotonic() - session.looked < REFRESH:
+        if session is None or session.person is None:
+            return
+        if session.refresh is not None:
+            await self._renew(digest, session, session.person)
+            return
+        if monotonic() - session.looked < REFRESH:
             return
         directory = self._node.providers.directories.get(session.person.provider)
         if directory is None:
@@ -265,15 +281,46 @@ class SignIns:
             if self._sessions.get(digest) is session:
                 self._sessions[digest] = replace(session, person=person, looked=looked)
 
-    def _by_person(self, person: Person, looked: float = math.inf) -> Session:
+    async def _renew(self, digest: bytes, session: Session, person: Person) -> None:
+        """Has the issuer make a newer ID token, if the one that there is ends soon."""
+        task = self._renewing.get(digest)
+        if task is None:
+            soon = time.time() >= person.expires - EARLY and monotonic() - session.tried >= AGAIN
+            if not soon or session.expires <= time.time():
+                return
+            task = asyncio.get_running_loop().create_task(self._renewed(digest, session, person))
+            self._renewing[digest] = task
+            task.add_done_callback(lambda _: self._renewing.pop(digest, None))
+        await asyncio.shield(task)  # a refresh token counts once: whoever hangs up must not lose the next one
+
+    async def _renewed(self, digest: bytes, session: Session, person: Person) -> None:
+        provider = self._node.providers.issuers.get(person.provider)
+        if provider is None or provider.settings.issuer != person.place or session.refresh is None:
+            return  # it ends for that: see `_counts`
+        newer = replace(session, tried=monotonic())
+        question = partial(provider.renewed, person, session.refresh, time.time())
+        try:
+            renewed, refresh = await self._node.providers.ask(question)
+            newer = replace(newer, person=renewed, refresh=refresh)
+        except Wrong as wrong:
+            if self._sessions.get(digest) is session:
+                self._written(session, "session ended", str(wrong))
+                del self._sessions[digest]
+        except (Busy, Unreachable) as error:
+            log.warning("an issuer cannot be asked: sessions of its people may end", reason=str(error))
+        if self._sessions.get(digest) is session:
+            self._sessions[digest] = newer
+
+    def _by_person(self, person: Person, looked: float = math.inf, refresh: str | None = None) -> Session:
         return Session(
             id=secrets.token_hex(8),
             user=person.full_name,
             identity=None,
             role=self._role_of_person(person),
-            expires=min(time.time() + self._longest, person.expires),
+            expires=min(time.time() + self._longest, math.inf if refresh is not None else person.expires),
             person=person,
             looked=looked,
+            refresh=refresh,
         )
 
     def _refused(self, address: str, user: str, why: str) -> None:
@@ -299,6 +346,10 @@ class SignIns:
         session = self._sessions.get(digest) if _SESSION.fullmatch(text) else None
         if session is not None and monotonic() - session.looked >= STALE:
             raise Problem("the directory of this person cannot be asked now; come again", problem="unavailable")
+        if session is not None and session.refresh is not None and session.person is not None:
+            now = time.time()
+            if session.person.expires <= now < session.expires:
+                raise Problem("the issuer of this person cannot be asked now; come again", problem="unavailable")
         if session is None or not self._counts(session):
             self._sessions.pop(digest, None)
             raise Problem("this session has ended; sign in again", problem="unknown")

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import importlib
 import ssl
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-import structlog
-
 from tidegate.authentication import bearer_tokens, federated_identity, presented_capabilities
 from tidegate.authentication.certified_name import certified_name
+from tidegate.authentication.logged_refusals import LoggedRefusals
 from tidegate.authentication.names import Names
+from tidegate.authentication.password_changes import PasswordChanges
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.authentication.presented_capabilities import NEEDED, refusal
 from tidegate.config import Config
@@ -42,12 +41,10 @@ from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.certificate_requests import CertificateRequests
 from tidegate.scope.link_greeting import Peer
-from tidegate.session import Bucket, Connection, Phase, Session, Site
+from tidegate.session import Connection, Phase, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
 CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
-
-log = structlog.get_logger("tidegate.node")
 
 Method = Callable[[Connection, Connect], Exchange]
 
@@ -100,14 +97,12 @@ class Authentication:
         self._register = register or presented_capabilities.Register()
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
-        self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
-        self._rehashed: dict[str, tuple[str, str]] = {}  # users with a hash of Mosquitto's, and what replaces it
+        self.password_changes = PasswordChanges()
         self.bearers: bearer_tokens.BearerTokens | None = None  # tokens of issuers; None: none are taken
         self.has_session: Callable[[str, str], bool] = lambda principal, client: False
         """Whether there is a session of this principal with this client identifier, in any scope."""
         self.certificates: CertificateRequests | None = None  # whom neighbours vouch for; None: nobody is asked
-        self._words = Bucket(2.0, 10.0, time.monotonic())
-        self._untold = 0
+        self._logged = LoggedRefusals()
 
     def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
         unknown = self._unknown(connection)
@@ -157,7 +152,7 @@ class Authentication:
 
             def verified(outcome: Outcome) -> None:
                 now = self.users.get(name)
-                kept = now is not None and self._same_password(name, stored, now.password)
+                kept = now is not None and self.password_changes.same(name, stored, now.password)
                 same = kept and self.identities.id(USER, name) == identity
                 if outcome is Outcome.ACCEPTED and not same:
                     outcome = Outcome.REFUSED  # it was withdrawn while the password was verified
@@ -169,7 +164,7 @@ class Authentication:
                 elif outcome is Outcome.ACCEPTED:
                     answer(self._admitted(connection, packet, token, transport, f"user:{name}", name))
                 else:
-                    self._tell(name, connection.address, outcome)
+                    self._logged.login(name, connection.address, outcome)
                     answer(_REFUSALS[outcome])
 
             self._passwords.verify(
@@ -445,7 +440,7 @@ class Authentication:
             return ENDED
         if kind == "user" and (called := self._called(session)) is not None and called != name:
             name, principal = called, f"user:{called}"
-        if kind == "user" and self._changed.get(name, -1) > session.authenticated:
+        if kind == "user" and self.password_changes.since(name, session.authenticated):
             if connection is not None or name not in self.users:
                 return WITHDRAWN
         if connection is not None and old.certified:
@@ -533,17 +528,15 @@ class Authentication:
 
     def _taken(self, name: str) -> Refused:
         """Somebody else has registered a name that others vouch for."""
-        if self._words.afford(time.monotonic()):
-            remedy = "remove that user, or register it as an administrator"
-            log.warning("two have the same name, and one of them registered by itself", user=name, remedy=remedy)
+        self._logged.taken(name)
         return TAKEN
 
     def replace(self, newer: Authentication, generation: int) -> None:
         """Judges by another directory from now on; `generation` is the number of the rules that come with it."""
         for name, user in self.users.items():
             now = newer.users.get(name)
-            if now is None or not self._same_password(name, user.password, now.password):
-                self._changed[name] = generation
+            if now is None or not self.password_changes.same(name, user.password, now.password):
+                self.password_changes.note(name, generation)
             if now is None and not self_registered(user.attributes):
                 self.names.note(name)
         self.users, self.asking_brokers = newer.users, newer.asking_brokers
@@ -552,21 +545,6 @@ class Authentication:
         self.accepts = newer.accepts
         self.revocation = newer.revocation
         self._methods = newer._methods
-
-    def rehashed(self, name: str, stored: str, hashed: str) -> None:
-        """Two stored values are of one password: if one replaces the other, nobody has to log in again."""
-        self._rehashed[name] = (stored, hashed)
-
-    def _same_password(self, name: str, before: str | None, now: str | None) -> bool:
-        return before == now or self._rehashed.get(name) == (before, now)
-
-    def _tell(self, user: str, address: str, outcome: Outcome) -> None:
-        """Refused logins are logged, a few a second at most: somebody may be guessing."""
-        if self._words.afford(time.monotonic()):
-            log.warning("login refused", user=user, address=address, why=outcome.value, left_out=self._untold)
-            self._untold = 0
-        else:
-            self._untold += 1
 
 
 def users_of_listeners(config: Config) -> dict[str, frozenset[str]]:

@@ -4,6 +4,7 @@
   machine, or it does not count.
 - Discovery and keys are kept for `REFRESH` seconds. Keys are fetched again, at most every `PAUSE` seconds, when a token
   was signed by one that is not known. What could not be fetched is tried again after `RETRY`.
+- A refresh token, if the issuer gives one, is kept with the session alone, and only ever sent to this issuer.
 - An issuer that cannot be reached lets nobody in. Keys that were fetched before count until they are `STALE` seconds
   old, so that a moment without it disconnects nobody.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -79,15 +81,35 @@ class OpenIdProvider:
         joint = "&" if urlsplit(there.authorization).query else "?"
         return f"{there.authorization}{joint}{urlencode(asked)}"
 
-    def person_of_code(self, code: str, redirect: str, *, verifier: str, nonce: str, now: float) -> Person:
-        """Who has signed in; Wrong or Unreachable. Blocks."""
-        there, settings = self.discovery(), self.settings
+    def person_of_code(
+        self, code: str, redirect: str, *, verifier: str, nonce: str, now: float
+    ) -> tuple[Person, str | None]:
+        """Who has signed in, and what to ask for a newer token with; Wrong or Unreachable. Blocks."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": redirect,
             "code_verifier": verifier,
         }
+        token, refresh = self._tokens(form, "its code")
+        if token is None:
+            raise Unreachable("it gave no ID token")
+        return self.person(token, now, nonce=nonce), refresh
+
+    def renewed(self, person: Person, refresh: str, now: float) -> tuple[Person, str]:
+        """The same person as the issuer knows them now, and what to ask with the next time; Wrong or Unreachable.
+        Blocks."""
+        token, newer = self._tokens({"grant_type": "refresh_token", "refresh_token": refresh}, "its refresh token")
+        if token is None:  # OpenID Connect Core, 12.2, leaves it the choice
+            raise Wrong("the issuer gives no newer ID token")
+        renewed = self.person(token, now, renewed=True)
+        if renewed.name != person.name:
+            raise Wrong("it is about somebody else (sub)")
+        return renewed, newer or refresh
+
+    def _tokens(self, form: dict[str, str], what: str) -> tuple[str | None, str | None]:
+        """The ID token and the refresh token that the issuer gives for something, if it gives them."""
+        there, settings = self.discovery(), self.settings
         user = None
         if settings.secret is None or there.posts_secret:
             form["client_id"] = settings.client
@@ -96,31 +118,34 @@ class OpenIdProvider:
         elif settings.secret is not None:
             user = (quote(settings.client, safe=""), quote(settings.secret, safe=""))  # RFC 6749, 2.3.1
         try:
-            answer = OutgoingRequest(there.token, form=form, user=user, ca=settings.ca).send(ALTOGETHER)
-            token = orjson.loads(answer)["id_token"]
+            content = OutgoingRequest(there.token, form=form, user=user, ca=settings.ca).send(ALTOGETHER)
+            answer = orjson.loads(content)
+            given = [answer.get(name) for name in ("id_token", "refresh_token")]
         except Failed as failed:
             if str(failed) in ("it answers 400", "it answers 401"):
-                raise Wrong("the issuer did not take its code") from None
+                raise Wrong(f"the issuer did not take {what}") from None
             raise Unreachable(f"asking for the token: {failed}") from None
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+        except (orjson.JSONDecodeError, AttributeError):
             raise Unreachable("it gave no ID token") from None
-        if not isinstance(token, str):
-            raise Unreachable("it gave no ID token")
-        return self.person(token, now, nonce=nonce)
+        token, refresh = (
+            each if isinstance(each, str) and 0 < len(each) <= openid_token.LONGEST else None for each in given
+        )
+        return token, refresh
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 
-    def person(self, token: str, now: float, *, nonce: str | None = None) -> Person:
+    def person(self, token: str, now: float, *, nonce: str | None = None, renewed: bool = False) -> Person:
         """Whom a token is about, asking for newer keys if none that is known has signed it; Wrong or Unreachable.
         Blocks."""
         keys = self.keys()
+        verified = partial(openid_token.verify, token, self.settings, now=now, nonce=nonce, renewed=renewed)
         try:
-            return openid_token.verify(token, self.settings, keys, now, nonce=nonce)
+            return verified(keys=keys)
         except UnknownSigner:
             newer = self.keys(besides=keys)
             if newer is keys:
                 raise
-            return openid_token.verify(token, self.settings, newer, now, nonce=nonce)
+            return verified(keys=newer)
 
     def known_keys(self) -> tuple[IssuerKey, ...] | None:
         """Those that count now without asking; None: they have to be asked for."""

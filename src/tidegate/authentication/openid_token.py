@@ -146,11 +146,12 @@ def verify(
     now: float,
     *,
     nonce: str | None = None,
+    renewed: bool = False,
 ) -> Person:
     """Whom a token of this issuer is about; Wrong if it does not count. With a `nonce` it is the ID token of a
-    sign-in, without one a bearer token."""
+    sign-in, `renewed` one that the issuer gave for a refresh token, else a bearer token."""
     header, claims = _parts(token)
-    signing_in = nonce is not None
+    signing_in = renewed or nonce is not None
     type = header.get("typ")
     if (type.lower() if isinstance(type, str) else type) not in (_ID_TOKEN if signing_in else _BEARER):
         raise Wrong("it is a token of another type")

@@ -91,7 +91,7 @@ class Provider(Section):
     @property
     def domain(self) -> Domain:
         """What is believed of its people."""
-        return Domain(roles=self.roles, groups=self.groups, attributes=self.given)
+        return Domain(roles=self.roles, groups=self.groups, attributes=self.given, provider=True)
 
 
 class Claims(Section):

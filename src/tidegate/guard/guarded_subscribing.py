@@ -239,10 +239,7 @@ class GuardedSubscribing(Subscribing):
         self._left(grant)
         return False
 
-    def _touch(self, filter: str) -> None:
-        """Only links and the broker are routed to."""
-        super()._touch(filter)
-
     def retouch(self, session: Session) -> None:
+        """Only links and the broker are routed to."""
         if isinstance(session, LinkSession):
             super().retouch(session)

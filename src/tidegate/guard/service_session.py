@@ -3,9 +3,6 @@
 It is a session like that of a link: queue, windows, order and QoS 2 are the same, it is decided again when it is sent,
 and QoS 1 and 2 are in the store until the broker has them. So nothing that was acknowledged to its publisher is lost.
 
-A message over which the broker ends each connection, and says so, would keep all others from it for ever. So the oldest
-that was on its way is sent alone over the next connections, and goes if these end like that, too; audited.
-
 At its bound whoever can be told is refused (`refuses`). What nobody can be told of, or was promised with PUBREC, is
 still taken up to twice the bound; beyond that it goes, counted and audited. What a client waits for is always taken:
 how much that is its receive maximum bounds.
@@ -36,14 +33,6 @@ FULL: Final = Deny(step=Step.WRITE, rule="backend", reason=Reason.QUOTA_EXCEEDED
 ENDED: Final = Deny(
     step=Step.WRITE, rule="backend", reason=Reason.UNSPECIFIED_ERROR, detail="it ends the connection over this message"
 )
-BLAMING: Final = frozenset(
-    (
-        *(Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR, Reason.TOPIC_NAME_INVALID, Reason.PACKET_TOO_LARGE),
-        *(Reason.PAYLOAD_FORMAT_INVALID, Reason.RETAIN_NOT_SUPPORTED, Reason.QOS_NOT_SUPPORTED),
-    )
-)
-"""What a broker ends a connection with because of what it was sent, and not because of itself."""
-TIMES: Final = 3  # in a row over the same message, after which that goes
 WINDOW: Final = 100  # QoS 1 and 2 messages on their way, if the broker does not say how many
 
 Done = Callable[[], None]
@@ -53,15 +42,12 @@ Done = Callable[[], None]
 class ServiceSession(LinkSession):
     """One for each guarded scope."""
 
-    __slots__ = ("_awaited", "_ended", "_narrowed", "_suspect", "line", "scope")
+    __slots__ = ("_awaited", "line", "scope")
 
     def __init__(self, scope: GuardedScope, subject: Subject, line: ServiceConnection) -> None:
         self.scope = scope
         self.line = line
         self._awaited: dict[Delivery, Done] = {}  # what a client waits for
-        self._suspect: Delivery | None = None  # the oldest on its way when a connection ended like that
-        self._ended = 0  # how often that has been so
-        self._narrowed = 0  # by how much the window is smaller until it is acknowledged
         super().__init__(
             site=scope.site,
             decider=scope.path.egress,
@@ -69,6 +55,7 @@ class ServiceSession(LinkSession):
             name=scope.name,
             subject=subject,
         )
+        self.fatal = self._fatal
         self.renew()
 
     @property
@@ -135,34 +122,12 @@ class ServiceSession(LinkSession):
                     delivery.state = SENT
                     self.site.store.update(delivery)
         window = min(upstream.quota, WINDOW)
-        self._narrowed = 0 if self._suspect is None else window - 1
-        window -= self._narrowed
         self.attach(self.line, version=upstream.version, window=window, maximum=upstream.maximum, aliases=0)
         self.pump()
 
-    @property
-    def suspects(self) -> bool:
-        """Whether a message may have ended the last connection."""
-        return self._suspect is not None
-
-    def cut_off(self, reason: Reason) -> None:
-        """The broker has ended the connection."""
-        if reason not in BLAMING:
-            return
-        first = next((each for each in (self._inflight or {}).values() if each.state is SENT), None)
-        if first is not self._suspect:
-            self._suspect, self._ended = first, 0
-        self._ended += 1
-        if first is not None and self._ended >= TIMES:
-            self.scope.report("write", self.outward, first.message.topic, ENDED, first.message.context)
-            self.site.counters.dropped += 1
-            self._forget(first)
-
-    def _cleared(self) -> None:
-        """It was not that message."""
-        self._suspect, self._ended = None, 0
-        self.window += self._narrowed
-        self._narrowed = 0
+    def _fatal(self, message: Message) -> None:
+        """The broker ends the connection over it."""
+        self.scope.report("write", self.outward, message.topic, ENDED, message.context)
 
     def parts(
         self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0
@@ -187,19 +152,15 @@ class ServiceSession(LinkSession):
 
     def acknowledged(self, pid: int) -> None:
         delivery = (self._inflight or {}).get(pid)
-        self._cleared()
         super().acknowledged(pid)
         self._tell(delivery)
 
     def received(self, pid: int, reason: int = 0) -> None:
         delivery = (self._inflight or {}).get(pid)
-        self._cleared()
         super().received(pid, reason)
         self._tell(delivery)
 
     def _unstore(self, delivery: Delivery) -> None:
-        if delivery is self._suspect:
-            self._cleared()
         super()._unstore(delivery)
         self._tell(delivery)  # nobody is to have it any more
 

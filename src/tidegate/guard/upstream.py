@@ -112,8 +112,7 @@ class Upstream(BrokerLogin):
         self.session = session
         self.incoming = IncomingEnvelopes(self.scope, session, self)
         self.opened = True
-        self.out = []
-        self.shut = False
+        self.open_out()
         self.maximum = terms.maximum_packet_size or 0
         if not self.v5 and (service := self.scope.service.upstream) is not None:
             self.maximum = service.maximum  # 3.1.1 cannot say so: the broker would end the connection without a word
@@ -324,8 +323,7 @@ class Upstream(BrokerLogin):
         if self.opened and isinstance(self.out, list) and self.out:
             self.write(b"".join(self.out))
         self.opened = False
-        self.shut = True
-        self.out = Shut()
+        self.shut_out()
         self.site.timers.cancel(self._timer)
         self._timer = None
 

@@ -22,6 +22,7 @@ from tidegate.importing.mosquitto_conf import Conf, Files, Option, Options, Sect
 _TLS: Final = {"tlsv1.3": "1.3", "tlsv1.2": "1.2"}
 _UNIX: Final = "no listeners on Unix sockets; clients on this machine connect to 127.0.0.1"
 _MOUNTED: Final = "topics of a listener have no prefix here, so it is left out; make it a scope with a link that maps"
+_INTERFACE: Final = "no listener is bound to an interface here, so this one is left out; name its address in a `url`"
 _ANY_NAME: Final = (
     "without `password_file` any name is believed there. Here a name needs a password: add users, or let clients send "
     "none"
@@ -102,6 +103,9 @@ class _Takeover:
             return begin, _UNIX
         if (mount := options.last("mount_point")) is not None:
             return mount, _MOUNTED
+        addressed = (begin is not None and len(begin.value.split()) > 1) or options.value("bind_address")
+        if (interface := options.last("bind_interface")) is not None and not addressed:
+            return interface, _INTERFACE  # it would be open to every network
         if (hint := options.last("psk_hint")) is not None:
             return hint, "no pre-shared keys, so this listener is left out; use certificates"
         protocol = options.last("protocol")

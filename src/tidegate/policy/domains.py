@@ -44,6 +44,8 @@ class Domain:
     """Groups there, and the group here that each of them is."""
     attributes: tuple[str, ...] = ()
     """Attributes of people there that count."""
+    provider: bool = False
+    """An identity provider of this node vouches for its people: what they publish here has no other home."""
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -67,6 +67,8 @@ OLD_REASONS: Final = {
     4: "user name or password are wrong",
     5: "not authorized",
 }
+DEEPEST: Final = 200
+"""Levels of a topic. Mosquitto ends the connection of whoever sends one with more."""
 _SUBSCRIBE_ID: Final = 1  # nothing else that a link asks for has an identifier of this kind
 _UNSUBSCRIBE_ID: Final = 2
 
@@ -207,6 +209,7 @@ class BrokerExports:
         """The frame of a message, split where the packet identifier goes."""
         crossed = self.link.crossing(message.topic)
         topic = message.topic if crossed is None else crossed[0]  # what does not cross is never sent
+        _check(topic)
         properties = message.properties
         if self.version != V5:
             properties = NONE
@@ -223,6 +226,7 @@ class BrokerExports:
         if head is None:
             crossed = self.link.crossing(name[2:].decode())
             there = name[2:] if crossed is None else crossed[0].encode()
+            _check(there.decode())
             head = len(there).to_bytes(2, "big") + there + (b"\0" if self.version == V5 else b"")
             self._names[name] = head
         return head
@@ -351,3 +355,8 @@ class BrokerImports:
         message.link = link.type
         message.facts = None
         return self.scope.plans.again(link, message)
+
+
+def _check(topic: str) -> None:
+    if topic.count("/") >= DEEPEST:
+        raise ValueError(f"a broker takes topics of {DEEPEST} levels")

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 BRIDGED: Final = "bridge"
 """In the store, by link: the filters that its foreign broker has been asked for, one per line."""
 TWIN: Final = "the other node has the id of this one; was its data folder copied?"
+FATAL: Final = Deny(step=Step.READ, rule="refused", error="the other side ends the connection over it")
 OVERFLOW: Final = Deny(step=Step.READ, rule="overflow", error="the queue of the link is full")
 PRINCIPAL: Final = "link:"
 """Before the name of a link, the principal of its session."""
@@ -116,7 +117,7 @@ class LinkEnd:
             subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
         )
         self.ended_with: int | None = None  # what the other side said when it ended the last connection
-        self.session.displaced = self._displaced
+        self.session.displaced, self.session.fatal = self._displaced, self._fatal
         self.session.deferring = self.better.look
         self.link = link
         self.handshake = scope.handshake
@@ -168,6 +169,10 @@ class LinkEnd:
     def _displaced(self, message: Message) -> None:
         """The queue is full, and its oldest message goes."""
         self.scope.report(FORWARD, self.session.outward, message.topic, OVERFLOW, message.context, message)
+
+    def _fatal(self, message: Message) -> None:
+        """The other side ends the connection over it."""
+        self.scope.report(FORWARD, self.session.outward, message.topic, FATAL, message.context, message)
 
     def told_of_default(self, payload: bytes) -> None:
         """The other node speaks of the default connection, over one that carries."""
@@ -394,8 +399,10 @@ class LinkEnd:
         session = self.session
         if session.connection is not connection:
             return
-        session.detach()
         self.ended_with = None if packet is None else packet.reason
+        if packet is not None:
+            session.cut_off(packet.reason)
+        session.detach()
         self.control.questions.ended()
         self.wanted_here.opened()
         self.scope.credential_expiry.left(session)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, RuleSet, Step
 from tidegate.policy import Term, Terms
 from tidegate.policy.domains import domains_of
-from tidegate.policy.index import FilterIndex
 from tidegate.policy.publisher_rules import (
     ActiveRule,
     ActiveRules,
@@ -42,10 +40,11 @@ from tidegate.policy.publisher_rules import (
 )
 from tidegate.policy.travelling_rules import home_of, meant
 from tidegate.predicate import Predicate, PredicateError, quoted
+from tidegate.scope.allowing_rules import AllowingRules
 from tidegate.scope.held_review import HeldReview
+from tidegate.scope.rule_expiry import RuleExpiry
 from tidegate.session import Bucket, Message, Session, Site, Subject
 from tidegate.session.packet_costs import CONDITION
-from tidegate.session.timers import Timer
 from tidegate.topics import overlaps
 from tidegate.wire import Reason
 
@@ -57,8 +56,6 @@ ROOM = "rules"  # in the store
 TOTAL = 10_000  # rules of all publishers
 PUBLISHERS = 10_000  # that have ever sent any: the sequence of the last is kept
 RATE, BURST = 1.0, 10.0  # publications a second
-LEVELS = 8  # of a filter that are indexed: as many as tell most of them apart
-LAPSE = 100  # publishers whose rules expire that are looked at in one turn
 RULES = "rules"
 """The rule that refuses a publication of rules."""
 
@@ -106,12 +103,15 @@ class Publishers:
         self._revision = 0
         self.on_change: Callable[[str], None] = lambda key: None
         """Called with whose rules have changed."""
-        self._allowing: dict[Term, FilterIndex[tuple[str, Rule]]] = {}
+        self._allowing = AllowingRules()
         self._sessions: dict[str, set[Session]] = {}  # those connected, or that were, by publisher
         self._buckets: Bounded[str, Bucket] = Bounded(PUBLISHERS, lambda _: Bucket(RATE, BURST, self.site.now))
-        self._expiring: list[tuple[float, str]] = []
-        self._over: set[str] = set()  # publishers of rules that were seen to expire
-        self._timer: Timer | None = None
+        self._expiry = RuleExpiry(
+            site,
+            now=lambda: self.now,
+            rules=lambda: ((key, rule) for key, entry in self._entries.items() for rule in entry.book.rules.values()),
+            expired=self._drop_expired,
+        )
         self._held = HeldReview(site, scopes)
 
     def __len__(self) -> int:
@@ -149,13 +149,12 @@ class Publishers:
         left = active.expires - self.now
         if left <= 0 and not active.over:
             active.over = True
-            self._over.add(active.owner)
-            self._arm()
+            self._expiry.seen(active.owner)
         return 0.0 if active.over else left
 
     def allowing(self, filter: str, scope: str, terms: Terms) -> Iterator[ActiveRule]:
         rules = self._rules
-        indexes = [index for term in terms if (index := self._allowing.get(term)) is not None]
+        indexes = self._allowing.about(terms)
         # a rule is about the original topic, a filter about the one that is delivered
         originals = rules.originals(scope, filter) if indexes else frozenset()
         # what another node calls otherwise on its way here is not known here
@@ -366,9 +365,11 @@ class Publishers:
         come = [rule for id, rule in book.rules.items() if before.get(id) is not rule]
         had_lanes = entry.rule_set is self._rules and entry.active_rules is not None
         for rule in gone:
-            self._unindex(key, entry, rule)
+            if rule.allows:
+                self._allowing.discard(key, rule, self._meant(key, entry, rule)[0])
         for rule in come:
-            self._index(key, entry, rule)
+            if rule.allows:
+                self._allowing.add(key, rule, self._meant(key, entry, rule)[0])
         self.counted(entry.through).rules += len(book.rules) - len(before)
         entry.book = book
         texts = {rule.when for rule in book.rules.values()}
@@ -378,17 +379,7 @@ class Publishers:
         self._speak(key, entry)
         self._relane(key, had_lanes)
         self._held.review(rule.topic for rule in (*gone, *come))
-        self._await(key, come)
-
-    def _index(self, key: str, entry: _Entry, rule: Rule) -> None:
-        if rule.allows:
-            for term in self._meant(key, entry, rule)[0]:
-                self._allowing.setdefault(term, FilterIndex()).add(_levels(rule), (key, rule))
-
-    def _unindex(self, key: str, entry: _Entry, rule: Rule) -> None:
-        if rule.allows:
-            for term in self._meant(key, entry, rule)[0]:
-                self._allowing[term].discard(_levels(rule), (key, rule))
+        self._expiry.wait(key, come, kept=len(self))
 
     def _relane(self, key: str, had_lanes: bool) -> None:
         """Its connections look for other plans with their next message, and so does what is stored of it."""
@@ -410,37 +401,8 @@ class Publishers:
 
     # -- expiring --------------------------------------------------------------------------------------------------
 
-    def _await(self, key: str, rules: Iterable[Rule]) -> None:
-        """RuleSet that expire are dropped then."""
-        for rule in rules:
-            if rule.expires is not None:
-                heappush(self._expiring, (rule.expires, key))
-        if len(self._expiring) > 2 * len(self) + 1024:  # most of them were replaced since
-            self._expiring = [
-                (rule.expires, key)
-                for key, entry in self._entries.items()
-                for rule in entry.book.rules.values()
-                if rule.expires is not None
-            ]
-            heapify(self._expiring)
-        self._arm()
-
-    def _arm(self) -> None:
-        timers = self.site.timers
-        timers.cancel(self._timer)
-        self._timer = None
-        if self._over or self._expiring:
-            wait = 0.0 if self._over else max(0.0, self._expiring[0][0] - self.now)
-            self._timer = timers.at(self.site.now + wait, self._lapse)
-
-    def _lapse(self) -> None:
-        """Drops what has expired, of a few publishers at a time."""
-        self._timer = None
-        now = self.now
-        keys, self._over = self._over, set()
-        for _ in range(LAPSE):
-            if self._expiring and self._expiring[0][0] <= now:
-                keys.add(heappop(self._expiring)[1])
+    def _drop_expired(self, keys: Iterable[str], now: float) -> None:
+        """Drops the rules of these publishers that have expired."""
         for key in keys:
             entry = self._entries.get(key)
             if entry is None:
@@ -457,7 +419,6 @@ class Publishers:
             )
             if expired:
                 self._replace(key, entry, entry.book.without(expired))
-        self._arm()
 
     # -- from the store --------------------------------------------------------------------------------------------
 
@@ -479,19 +440,15 @@ class Publishers:
             rules = entry.book.rules.values()
             self.counted(entry.through).rules += len(rules)
             for rule in rules:
-                self._index(key, entry, rule)
-            self._await(key, rules)
+                if rule.allows:
+                    self._allowing.add(key, rule, self._meant(key, entry, rule)[0])
+            self._expiry.wait(key, rules, kept=len(self))
 
 
 def _who(publisher: Subject, domain: str) -> str | None:
     """A publisher by its id, or by its name if it has none."""
     key = owner_of(publisher, domain)
     return key if key is None else owner_identity(key) or key
-
-
-def _levels(rule: Rule) -> list[str]:
-    levels = rule.topic.split("/")
-    return levels if len(levels) <= LEVELS else [*levels[:LEVELS], "#"]
 
 
 def _refusal(fault: Fault, text: str) -> Deny:

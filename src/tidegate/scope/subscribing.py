@@ -23,9 +23,10 @@ from tidegate.policy.capability.proof import READ, Asked, filters_of, objection,
 from tidegate.policy.demands import read_demand
 from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
+from tidegate.scope.forgotten_plans import ForgottenPlans
 from tidegate.scope.subscription_patterns import SubscriptionPatterns
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
-from tidegate.session.packet_costs import CONDITION, FILTER, TARGET
+from tidegate.session.packet_costs import CONDITION, FILTER
 from tidegate.session.usage import filter_weight
 from tidegate.topics import matches, overlaps, share
 from tidegate.wire import (
@@ -44,16 +45,11 @@ from tidegate.wire import (
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
-TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
-SMALL_PLANS = 32  # targets of plans that a change of a subscription makes necessary to compile again for nothing
 WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message that it matches
 WHERES = 1000  # conditions that are kept for others who ask for the same
 LOOK = 15  # microseconds to look whether a held subscription is allowed now
 OVERLAPS = 1  # and whether what has changed concerns it
 PIECE = 500  # of both in one turn
-TOUCHED = 2  # microseconds to forget the plans of one filter
-MATCHED = 5  # and to look whether a session has a subscription for one topic
-FEW = 100  # subscriptions of a session that need no such look
 
 
 class Request:
@@ -92,8 +88,7 @@ class Subscribing:
         self.scope = scope
         self.site = scope.site
         self.patterns = SubscriptionPatterns()
-        self._touched = 0  # cached topics looked at in this turn
-        self._touched_at = -1.0
+        self.plans = ForgottenPlans(scope)
         self._conditions: Bounded[str, Predicate] = Bounded(WHERES, self._condition)  # of subscribers
 
     def changed(self) -> None:
@@ -309,7 +304,7 @@ class Subscribing:
         else:
             grant.group = (group, filter)
             session.shares += self.scope.shares.add(group, filter, session, grant)
-        self._touch(filter)
+        self.plans.forget(filter)
         return grant
 
     def _note(self, grant: Grant, subscription: Subscription) -> None:
@@ -322,7 +317,7 @@ class Subscribing:
     def _hold(self, grant: Grant, held: bool) -> None:
         """Puts a subscription to sleep, or wakes it; how many of a session sleep is counted, not looked for."""
         if held is not grant.held:
-            self._spread(share(grant.filter)[1])
+            self.plans.spread(share(grant.filter)[1])
         grant.session.held += held - grant.held
         grant.held = held
 
@@ -460,68 +455,12 @@ class Subscribing:
         self.site.accounts.add(session.usage, "subscriptions", -filter_weight(filter))
         self.patterns.remove(session, inner)
         self._left((session.subscriptions or {})[filter])
-        self._touch(inner)
+        self.plans.forget(inner)
         return group is not None
 
     def retouch(self, session: Session) -> None:
-        """It speaks another version or has other limits than before: plans that name it are made anew.
-
-        This is not done in pieces: a plan that is left over would send over another connection than it was made for.
-        Whoever comes back again and again with many subscriptions pays for it.
-        """
-        filters, cache = session.subscriptions or {}, self.scope.gate.cache
-        topics = cache.topics
-        if len(filters) <= FEW or len(filters) < 4 * topics:
-            self.site.effort += TOUCHED * len(filters)
-            for filter in filters:
-                self._touch(share(filter)[1])
-            return
-        self.site.effort += MATCHED * topics
-        for topic in cache.cached_topics():  # there are not many: this way round is faster
-            if self._wants(session, topic):
-                cache.touch(topic)
-        links = self.scope.node_links
-        if links is not None and links.subscriptions.active:
-            self.site.effort += TOUCHED * len(filters)
-            for filter in filters:
-                self._spread(share(filter)[1])
-        self.scope.sweep()
-
-    def _wants(self, session: Session, topic: str) -> bool:
-        """Whether one of its subscriptions matches."""
-        levels = topic.split("/")
-        if any(each is session for each, _ in self.scope.subscriptions.match(levels)):
-            return True
-        return session.shares > 0 and any(session in group.members for group in self.scope.shares.match(levels))
-
-    def _touch(self, filter: str) -> None:
-        """Plans that a changed subscription concerns are made anew.
-
-        A filter with wildcards may have to look at all of them. Many in one turn (one client with thousands of
-        filters, or thousands of clients that come back) forget them all at once instead.
-        """
-        self._spread(filter)
-        if "+" in filter or "#" in filter:
-            if self._touched_at != self.site.now:
-                self._touched_at = self.site.now
-                self._touched = 0
-            topics = self.scope.gate.cache.topics
-            if self._touched and self._touched + topics > TOUCH:
-                self.scope.gate.cache.clear()
-                self.scope.sweep()
-                self._touched = 0
-                return
-            self._touched += topics
-            self.site.effort += topics // 2
-        # whoever publishes next compiles these plans again: whoever made that necessary pays for large ones
-        self.site.effort += max(0, self.scope.gate.cache.touch(filter) - SMALL_PLANS) * TARGET
-        self.scope.sweep()
-
-    def _spread(self, filter: str) -> None:
-        """Other nodes that forward only what is subscribed to have to know."""
-        links = self.scope.node_links
-        if links is not None and links.subscriptions.active:
-            links.subscriptions.changed(self.scope.name, filter)
+        """It speaks another version or has other limits than before: plans that name it are made anew."""
+        self.plans.forget_session(session)
 
     def restore(self, session: Session, subscription: Subscription, identifier: int | None, terms: Terms) -> None:
         try:

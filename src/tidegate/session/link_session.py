@@ -4,12 +4,15 @@ It is a session like a client's: queue, windows, order and QoS 2 are the same, a
 Three things differ. It acts as two links of its own, `near->far` and `far->near`. What it sends has the topic that the
 other side knows, and an envelope in front of the payload. And its client is another node, which is never a target of
 the fast lane.
+
+A message over which the other side ends each connection, and says so, would keep all others from it for ever. So the
+oldest that was on its way is sent alone over the next connections, and goes if these end like that, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.native import mypyc_attr
 from tidegate.policy import Subject
@@ -17,16 +20,27 @@ from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
 from tidegate.session.gathering import Gathering
 from tidegate.session.link import Link, NodeLinkEnd
-from tidegate.session.message import Delivery, Message
+from tidegate.session.message import SENT, Delivery, Message
 from tidegate.session.runtime import Full, Site
 from tidegate.session.session import NEVER, Session
+from tidegate.wire import Reason
 from tidegate.wire.envelope import MAX_BUNDLE
 
 if TYPE_CHECKING:
+    from tidegate.session.connection import Connection
     from tidegate.session.host import Route
 
 LONGEST_BUNDLED: Final = 16 * 1024  # bytes of a payload; a longer one leaves by itself
 ROOM_FOR_BUNDLES: Final = 256 * 1024  # bytes: whoever takes no packet of that size is sent none
+
+BLAMING: Final = frozenset(
+    (
+        *(Reason.MALFORMED_PACKET, Reason.PROTOCOL_ERROR, Reason.TOPIC_NAME_INVALID, Reason.PACKET_TOO_LARGE),
+        *(Reason.PAYLOAD_FORMAT_INVALID, Reason.RETAIN_NOT_SUPPORTED, Reason.QOS_NOT_SUPPORTED),
+    )
+)
+"""What the other side ends a connection with because of what it was sent, and not because of itself."""
+TIMES: Final = 3  # in a row over the same message, after which that goes
 
 
 class Exporter(Protocol):
@@ -56,9 +70,13 @@ class LinkSession(Session):
     """What is owed to another node, and what it has published here and not released yet."""
 
     __slots__ = (
+        "_ended",
+        "_narrowed",
+        "_suspect",
         "deferring",
         "displaced",
         "exporter",
+        "fatal",
         "gathering",
         "refusing",
         "ringed",
@@ -70,6 +88,10 @@ class LinkSession(Session):
     def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
         self.exporter: Exporter
         self.displaced: Callable[[Message], None] = lambda message: None  # told of what had to make room
+        self.fatal: Callable[[Message], None] = lambda message: None  # told of what the other side hangs up over
+        self._suspect: Delivery | None = None  # the oldest on its way when a connection ended like that
+        self._ended = 0  # how often that has been so
+        self._narrowed = 0  # by how much the window is smaller until it is acknowledged
         self.deferring: Callable[[], None] = _nothing  # told when something waits for a better connection
         self.refusing = False  # at its bound publishers are told, and nobody is sent anything
         self.ringed = False  # what goes over it may get where what goes over another link gets
@@ -208,6 +230,39 @@ class LinkSession(Session):
     def detach(self) -> None:
         self.gathering.forget()
         super().detach()
+
+    def attach(self, connection: Connection | Any, *, version: int, window: int, maximum: int, aliases: int) -> None:
+        self._narrowed = 0 if self._suspect is None else window - 1
+        super().attach(connection, version=version, window=window - self._narrowed, maximum=maximum, aliases=aliases)
+
+    @property
+    def suspects(self) -> bool:
+        """Whether a message may have ended the last connection."""
+        return self._suspect is not None
+
+    def cut_off(self, reason: int) -> None:
+        """The other side has ended the connection, with this reason."""
+        if reason not in BLAMING:
+            return
+        first = next((each for each in (self._inflight or {}).values() if each.state is SENT), None)
+        if first is not self._suspect:
+            self._suspect, self._ended = first, 0
+        self._ended += 1
+        if first is not None and self._ended >= TIMES:
+            self.fatal(first.message)
+            self.site.counters.dropped += 1
+            self._suspect = None
+            self._forget(first)
+
+    def pump(self) -> None:
+        suspect = self._suspect
+        if suspect is not None and (
+            (self._inflight or {}).get(suspect.pid) is not suspect or suspect.state is not SENT
+        ):
+            self._suspect = None  # it was not that message
+            self.window += self._narrowed
+            self._narrowed = 0
+        super().pump()
 
     def _set_direct(self) -> None:
         self.direct = not self.shut and not self._again and self.deferred is None

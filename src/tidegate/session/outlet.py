@@ -32,3 +32,22 @@ class Outlet:
     shut: bool
     """Nothing can be sent at the moment; `out` drops what it is given."""
     write: Callable[[bytes], None]
+
+    def open_out(self) -> None:
+        """Frames may be appended from now on."""
+        self.out = []
+        self.shut = False
+
+    def shut_out(self) -> None:
+        """From now on what is appended is dropped and counted."""
+        if not self.shut:
+            self.out = Shut()
+            self.shut = True
+
+    @property
+    def dropped(self) -> int:
+        """What came while it could not be written to."""
+        return self.out.dropped if isinstance(self.out, Shut) else 0
+
+    def gathered(self) -> None:
+        """Puts what was gathered for it into `out`. It is for links that something is gathered."""

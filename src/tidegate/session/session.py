@@ -159,8 +159,7 @@ class Session(DeliveryQueue):
         self.certificate = None if connection.certificate is None else connection.certificate.get("verified")
         self.version = version
         self.write = connection.write
-        self.out = []
-        self.shut = False
+        self.open_out()
         self.overdue = self.refused = 0
         self.maximum = maximum
         self.aliases = TopicAliases(aliases) if aliases else None
@@ -180,8 +179,9 @@ class Session(DeliveryQueue):
             gone = [delivery for delivery in self._queue if not delivery.qos]
             self._queue = deque(delivery for delivery in self._queue if delivery.qos)
             self._count(-len(gone), -sum(delivery.message.size for delivery in gone))
-        self.site.counters.dropped += self._dropped()
-        self._shut_out()
+        self.site.counters.dropped += self.dropped
+        self.shut_out()
+        self.direct = False
         self.write = _nowhere
         self.ended = self.site.wall
 
@@ -204,38 +204,25 @@ class Session(DeliveryQueue):
         else:
             self._emit(delivery, self.connection, shown, dup=True)
 
-    def gathered(self) -> None:
-        """Puts what was gathered for it into `out`. It is for links that something is gathered."""
-
     def pause(self) -> None:
         """The client does not read fast enough: from now on QoS 0 is dropped, the rest waits."""
         if not self.shut:
             pending = self.out
-            self._shut_out()
+            self.shut_out()
+            self.direct = False
             if isinstance(pending, list) and pending:  # already decided and accepted; the transport takes it, once
                 self.write(b"".join(pending))
 
     def unpause(self) -> None:
         if self.connection is not None and self.shut:
-            self.site.counters.dropped += self._dropped()
-            self.out = []
-            self.shut = False
+            self.site.counters.dropped += self.dropped
+            self.open_out()
             self.overdue = 0
             self._set_direct()
             self.pump()
 
-    def _dropped(self) -> int:
-        """What came while it could not be written to."""
-        return self.out.dropped if isinstance(self.out, Shut) else 0
-
     def _set_direct(self) -> None:
         self.direct = not self.shut and not self._again and self.plain and self.deferred is None
-
-    def _shut_out(self) -> None:
-        if not self.shut:
-            self.out = Shut()
-            self.shut = True
-            self.direct = False
 
     # -- sending -----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from tidegate.gate.stages.read_preferences import (
 )
 from tidegate.gate.verdict import ALLOW, Residual
 from tidegate.policy import Preferences, Subject
+from tidegate.policy.domains import Domain
 from tidegate.policy.preference_sets import ForeignPreferences, Key, OwnerSet, PreferenceSet, read, set_of
 from tidegate.session import Context, Link, Message, Origin
 
@@ -137,6 +138,15 @@ def test_people_of_this_domain_cost_nothing(domain: str) -> None:
     assert there.evaluate(known(own, alice, foreign=None)) is ALLOW
     assert there.cache_key(Link(own, True, "c")) is None
     assert there.cache_key(Link(mary, True, "c")) is not None
+
+
+def test_people_of_an_identity_provider_have_no_other_home_unless_it_comes_from_one() -> None:
+    rules = RuleSet(domain=HERE, domains={"corp": Domain(provider=True), HOME: Domain()})
+    there = PreferenceStage(OwnerPreferences(rules, KnownSets()), Attributes(rules, Clock()))
+    ana = subject("ana", "corp")
+    assert there.evaluate(known(ana, alice, foreign=None)) is ALLOW
+    assert there.evaluate(known(ana, alice, foreign=("ana", 1))) is UNKNOWN_OWNER
+    assert there.evaluate(known(mary, alice, foreign=None)) is UNKNOWN_OWNER
 
 
 def test_without_other_nodes_there_is_no_stage_and_nobody_is_unknown() -> None:

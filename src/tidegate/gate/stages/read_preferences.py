@@ -49,6 +49,7 @@ class OwnerPreferences:
         self.preferences = rules.preferences
         self._foreign = foreign
         self._ours = rules.formerly | {rules.domain}
+        self._provided = frozenset(name for name, each in rules.domains.items() if each.provider)
 
     @property
     def any(self) -> bool:
@@ -61,6 +62,8 @@ class OwnerPreferences:
         owner = context.subject
         if self._foreign is None or owner.user is None:
             return False
+        if owner.domain in self._provided and context.foreign is None:
+            return False  # somebody of an identity provider, who has published here
         if owner.domain not in self._ours:
             return True
         return context.foreign is not None and not self.preferences.of(owner.user, owner.domain, owner.identity)
