@@ -17,25 +17,38 @@ WORKERS ?= 3
 
 # Without compiled modules each of the processes that tests start would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
-test test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.stamps/pycache
+test test-compiled test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.stamps/pycache
 
 # Rooms whose tests start no process, or few.
 QUICK := wire routing session scope monitor predicate policy gate keys config flow explain simulate authentication \
   audit client seeds net sockets test_topics.py test_bounded.py
 
+# With TIDEGATE_COMPILE=1 `run` and `bench` compile first, and `test` ends with `test-compiled`.
+COMPILED := $(if $(filter-out 0,$(TIDEGATE_COMPILE)),rooms)
+# What a difference between the source and the compiled rooms would break first.
+DECISIVE := wire routing session test_topics.py gate/test_decisions.py conformance reliability/test_fuzz.py \
+  sockets/test_matrix.py sockets/test_monitors_matrix.py sockets/test_guard_matrix.py
+
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help run test test-quick bytecode rooms lint format bench soak reference venv java servers foreign clean
+.PHONY: help run test test-compiled test-quick bytecode rooms lint format bench soak reference venv java servers foreign clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
+run: $(VENV) java $(COMPILED) ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
 	@$(BIN)/python examples/quickstart/run.py
 
 test: bytecode lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
 	@TIDEGATE_PURE=1 $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(if $(COMPILED),$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory test-compiled))
+
+test-compiled: $(VENV) ## the decisive tests on compiled rooms
+	$(call say,decisive tests on compiled rooms)
+	@if $(BIN)/python scripts/compile_rooms.py --must; then \
+	  ROOMS=compiled $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(DECISIVE)); \
+	else test "$${CI:-}" != true; fi
 
 # In a fresh clone each test process would compile all tests by itself; lint leaves a core free meanwhile.
 bytecode: $(VENV)
@@ -43,7 +56,7 @@ bytecode: $(VENV)
 
 test-quick: $(VENV) ## tests without Spark, examples and commands, in three minutes
 	$(call say,quick tests)
-	@$(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
+	@TIDEGATE_PURE=1 $(BIN)/pytest -m "not soak" -n $(WORKERS) --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
 
 rooms: $(VENV) ## compile what is on the way of a message, if the source has changed; TIDEGATE_PURE=1 says no
 	@$(BIN)/python scripts/compile_rooms.py
@@ -59,7 +72,7 @@ format: $(VENV) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV) servers ## measure against Mosquitto; results in bench/results/
+bench: $(VENV) servers $(COMPILED) ## measure against Mosquitto; results in bench/results/
 	@$(BIN)/tidegate bench broker
 	@$(BIN)/tidegate bench gate
 

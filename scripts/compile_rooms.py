@@ -4,7 +4,8 @@
     python scripts/compile_rooms.py --remove   from now on the source runs
 
 The result is one shared library beside the package, which git ignores. `tidegate.compiled` loads it, and only while it
-is of exactly the source that is there. Wheels are built with it as well (`scripts/wheel_hook.py`).
+is of exactly the source that is there. `make test-compiled` does this first, and with `TIDEGATE_COMPILE=1`
+`make run` and the building of a wheel do (`scripts/wheel_hook.py`).
 
 Without a C compiler, with `TIDEGATE_PURE=1`, or if something fails, this says so and ends well: Tidegate runs from its
 source. With `--must` that is an error.
@@ -33,7 +34,7 @@ sys.path.insert(0, str(SRC))
 
 from tidegate import compiled  # noqa: E402
 
-PURE: dict[str, str] = {}
+PURE = {"wire/envelope_static.py": "reads what another node says into fields of a class, and checks their types then"}
 """Modules of these rooms that are not compiled, and why."""
 
 FLAGS = ["-O1", "-g0", "-w", "-fwrapv", "-DNDEBUG"]
@@ -114,14 +115,20 @@ def present(package: Path, sources: list[str]) -> bool:
     return (library.digest, library.maker) == (compiled.digest(package, sources), maker())
 
 
-def compile_rooms(package: Path, sources: list[str], names: list[str]) -> None:
-    """Raises `Failed` with the reason."""
+def c_compiler() -> tuple[list[str], str]:
+    """Its command, and the folder with Python's header files. Raises `Failed` if one is not there."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     if shutil.which(compiler[0]) is None:
         raise Failed(f"there is no C compiler ({compiler[0]})")
     include = sysconfig.get_path("include")
     if not Path(include, "Python.h").exists():
         raise Failed(f"Python's header files are not in {include}; Debian has them in python3-dev")
+    return compiler, include
+
+
+def compile_rooms(package: Path, sources: list[str], names: list[str]) -> None:
+    """Raises `Failed` with the reason."""
+    compiler, include = c_compiler()
     with tempfile.TemporaryDirectory(prefix="tidegate-rooms-") as folder:
         build = Path(folder)
         # in a process of its own: mypyc ends it where it fails, and its memory is free when the C compiler begins
@@ -211,12 +218,17 @@ def main() -> int:
         sources = needed(PACKAGE, names)
         if present(PACKAGE, sources):
             return 0
-        print(f"==> compiling {len(names)} modules", flush=True)
-        compile_rooms(PACKAGE, sources, names)
-    except Failed as error:
+        c_compiler()
+        print(f"==> compiling {len(names)} modules, again only when their source changes: ", end="", flush=True)
+        try:
+            compile_rooms(PACKAGE, sources, names)
+        except BaseException:
+            print("failed", flush=True)
+            raise
+    except (Failed, ImportError, OSError) as error:
         print(f"Tidegate runs from its source: {error}", file=sys.stderr)
         return int(arguments.must)
-    print(f"==> compiled in {time.monotonic() - begun:.0f} s, {file.stat().st_size / 2**20:.1f} MiB")
+    print(f"{time.monotonic() - begun:.0f} s, {file.stat().st_size / 2**20:.1f} MiB")
     return 0
 
 

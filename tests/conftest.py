@@ -25,6 +25,8 @@ def pytest_configure() -> None:
     settings.load_profile("tests")
     forkserver.install()
     _java()
+    if (wanted := os.environ.get("ROOMS")) and wanted != compiled.running():
+        raise pytest.UsageError(f"the rooms are {compiled.running()}, and not {wanted}")
 
 
 def _java() -> None:

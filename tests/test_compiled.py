@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +43,20 @@ class Answer:
 """,
 }
 
+HOOK = {"path": "scripts/wheel_hook.py"}
+PROJECT = f"""
+[project]
+name = "tidegate"
+version = "1"
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[tool.hatch.build.targets.wheel]
+packages = ["src/tidegate"]
+[tool.hatch.build.targets.wheel.hooks.custom]
+path = "{HOOK["path"]}"
+"""
+
 
 class Tree:
     """A package with two rooms, and how it is compiled."""
@@ -51,7 +67,9 @@ class Tree:
         self.script = root / "scripts" / "compile_rooms.py"
         self.script.parent.mkdir(parents=True)
         self.package.mkdir(parents=True)
-        shutil.copy(ROOT / "scripts" / "compile_rooms.py", self.script)
+        for name in ("compile_rooms.py", "wheel_hook.py"):
+            shutil.copy(ROOT / "scripts" / name, self.script.parent)
+        (root / "pyproject.toml").write_text(PROJECT)
         for name in ("__init__.py", "compiled.py"):
             shutil.copy(Path(compiled.__file__).parent / name, self.package)
         for name, source in SOURCES.items():
@@ -72,6 +90,12 @@ class Tree:
         done = self._python("-c", PROGRAM, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip().split("|")
+
+    def wheel(self, **environment: str) -> Path | str:
+        """A wheel, or why there is none."""
+        shutil.rmtree(self.root / "dist", ignore_errors=True)
+        done = self._python("-m", "hatchling", "build", "-t", "wheel", **environment)
+        return next(self.root.glob("dist/*.whl")) if done.returncode == 0 else done.stderr
 
     @property
     def library(self) -> Path:
@@ -132,7 +156,7 @@ def test_nothing_is_compiled_twice(tree: Tree) -> None:
 def test_without_a_compiler_the_source_runs(tree: Tree) -> None:
     tree.library.unlink()
     done = tree.compile(CC="no-such-compiler")
-    assert (done.returncode, done.stdout) == (0, "==> compiling 2 modules\n")
+    assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "Tidegate runs from its source: there is no C compiler (no-such-compiler)\n"
     assert tree.compile("--must", CC="no-such-compiler").returncode == 1
     assert tree.compile(TIDEGATE_PURE="1").stderr == "Tidegate runs from its source: TIDEGATE_PURE is set\n"
@@ -152,3 +176,35 @@ def test_what_mypyc_refuses_is_told(tree: Tree) -> None:
 def test_a_library_that_is_not_wanted_is_removed(tree: Tree) -> None:
     assert tree.compile("--remove").returncode == 0
     assert tree.run()[-1] == "pure (not compiled)"
+
+
+# -- wheels ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_wheel_has_the_library_and_it_loads(tree: Tree, tmp_path: Path) -> None:
+    wheel = tree.wheel(TIDEGATE_COMPILE="1")
+    assert isinstance(wheel, Path), wheel
+    assert not wheel.name.endswith("-none-any.whl")
+    with zipfile.ZipFile(wheel) as files:
+        assert f"tidegate/{compiled.LIBRARY}" in files.namelist()
+        files.extractall(tmp_path)
+    kind, *answers, running = tree.run(PYTHONPATH=str(tmp_path))
+    assert (kind, answers, running) == ("builtin_function_or_method", ["42", "4"], "compiled")
+
+
+def test_a_wheel_without_the_library_is_for_any_platform(tree: Tree) -> None:
+    wheel = tree.wheel(TIDEGATE_COMPILE="0")
+    assert isinstance(wheel, Path), wheel
+    assert wheel.name.endswith("-none-any.whl")
+    with zipfile.ZipFile(wheel) as files:
+        assert not [name for name in files.namelist() if name.endswith(".so")]
+
+
+def test_a_wheel_that_cannot_be_compiled_is_not_made(tree: Tree) -> None:
+    tree.library.unlink()
+    assert "there is no C compiler (no-such-compiler)" in str(tree.wheel(TIDEGATE_COMPILE="1", CC="no-such-compiler"))
+
+
+def test_tidegate_is_built_so() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["hooks"]["custom"] == HOOK

@@ -387,8 +387,9 @@ class Handshake:
         present = self._present(connection, old) and not connection.old  # 3.1 has no such flag
         connack = Connack(session_present=present, reason=Reason.SUCCESS, properties=answer)
         if self.scope.gate.rules.enforcing:
-            connack = self._with_level(connack, session)
-        said = encode(connack, packet.version)
+            said = encode(self._with_level(connack, session), packet.version)
+        else:
+            said = encode(connack, packet.version)
         if session.maximum and len(said) > session.maximum:
             said = encode(connack, packet.version)  # [MQTT-3.2.2-20] the level is left out
         if session.maximum and len(said) > session.maximum:

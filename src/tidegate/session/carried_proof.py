@@ -41,8 +41,8 @@ class CarriedProof:
         """From an envelope; MalformedPacket if it is none."""
         try:
             match orjson.loads(data):
-                case [str(text), int(qos), bool(retain), int() | None as expiry, list(asked)] if 0 <= qos <= 2 and (
-                    expiry is None or 0 <= expiry < 1 << 32
+                case [str(text), int(qos), bool(retain), expiry, list(asked)] if 0 <= qos <= 2 and (
+                    expiry is None or (isinstance(expiry, int) and 0 <= expiry < 1 << 32)
                 ):
                     pairs = tuple((str(name), str(value)) for name, value in asked)
                     return cls(text=text, qos=qos, retain=retain, expiry=expiry, asked=pairs)
