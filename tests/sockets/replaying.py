@@ -14,16 +14,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from docs.pages import ROOT
 from harness import Client
 from learn.attacks import ATTACKS
 from learn.recorded_examples import EXAMPLES, rows
+from sockets.shadowing import Denials
 from tidegate import wire
 from tidegate.config.document import read_source
 from tidegate.node.node import Node
 from tidegate.store.journal import TRAFFIC
 
-TOGETHER = 20  # messages, until everybody takes what has come
 DEFAULT = "main"
+
+Sent = list[tuple[str, list[bytes]]]
+"""The bytes of each packet, connection by connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,22 @@ def homes(name: str) -> dict[str, str]:
     return found
 
 
+def summed(name: str, sent: Sent, denied: Denials) -> str:
+    """A line of the table of docs/design/shadow-examples.md, behind the example and who answers."""
+    said, packets = len([*recorded(name), *attacking(name)]), sum(len(each) for _, each in sent)
+    return f"{said:,} | {packets:,} | {len(denied):,} | {sum(denied.values()):,}"
+
+
+def on_page(name: str, kind: str) -> str:
+    beginning = f"| {name} | {kind} | "
+    lines = (ROOT / "docs/design/shadow-examples.md").read_text().splitlines()
+    return next(line.removeprefix(beginning).removesuffix(" |") for line in lines if line.startswith(beginning))
+
+
+def _is_message(packet: bytes) -> bool:
+    return packet[0] >> 4 == 3
+
+
 class Tape(asyncio.StreamReader):
     """A stream that writes down what is read from it."""
 
@@ -134,17 +154,18 @@ class Tape(asyncio.StreamReader):
 class Player:
     """Plays acts to whoever listens at the ports; `sent`: the bytes of each packet, connection by connection.
 
-    Answers to CONNECT, which say what a server can do, and to PING are not written down.
+    Answers to CONNECT, which say what a server can do, and to PING are not written down. Acknowledgements come first,
+    and then messages: which of them is sent before the other depends on how busy a server is.
     """
 
     ports: Callable[[str], int]
     version: int
     node: Node | None = None  # if it runs on this loop
-    sent: list[tuple[str, list[bytes]]] = field(default_factory=list)
+    sent: Sent = field(default_factory=list)
     _there: dict[str, tuple[Client, list[bytes]]] = field(default_factory=dict)
 
     async def play(self, acts: list[Act]) -> None:
-        for number, act in enumerate(acts):
+        for act in acts:
             match act.event:
                 case "connect":
                     await self._connect(act)
@@ -156,11 +177,11 @@ class Player:
                 case _:
                     packet = wire.Publish(topic=act.topic, payload=act.payload, qos=1, packet_id=1, retain=act.retain)
                     await self._say(act.client, packet)
-            following = acts[number + 1].event if number + 1 < len(acts) else ""
-            if following != "publish" or number % TOGETHER == 0:
-                await self._everybody_takes()
+            await self._everybody_takes()
         for client in list(self._there):
             await self._leave(client)
+        for _, packets in self.sent:
+            packets.sort(key=_is_message)
 
     def abandon(self) -> None:
         for end, _ in self._there.values():

@@ -11,7 +11,7 @@ import pytest
 
 from learn.recorded_examples import NAMES
 from processes import from_file, on_uvloop
-from sockets.replaying import Player, attacking, homes, port, recorded, section
+from sockets.replaying import Player, attacking, homes, on_page, port, recorded, section, summed
 from sockets.shadowing import Denials, denials
 from tidegate import wire
 
@@ -44,4 +44,4 @@ async def test_recorded_traffic(tmp_path: Path, name: str) -> None:
     _, denied = await played(tmp_path / "enforced", name, wire.V5, "deny", configured)
     assert would == denied
     assert shown == opened
-    assert denied
+    assert summed(name, shown, denied) == on_page(name, "embedded")

@@ -40,6 +40,7 @@ Dial = Callable[["Upstream"], None]
 class GuardedScope(Scope):
     """A scope that guards a broker."""
 
+    brokered = True
     path: GuardedPath
     subscribing: GuardedSubscribing
     handshake: GuardedHandshake

@@ -43,6 +43,9 @@ NOBODY = Silent()
 class Scope:
     """One event space of a node."""
 
+    brokered = False
+    """Whether a broker stands behind it, which delivers what clients have subscribed to."""
+
     def __init__(
         self,
         *,

@@ -377,6 +377,8 @@ class ShadowEgress(Egress):
                 continue
             if posts.isdisjoint(instance.attachment.id for instance in self.monitoring.leaving(session)):
                 continue
+            if self.scope.real.brokered and self._asking(session, message):
+                continue  # its monitors see it when the broker delivers it
             shown = self.scope.gate.decide(message, session)
             if isinstance(shown, Message):
                 self._leave(session, message, shown, overheard=True)
@@ -412,11 +414,7 @@ class ShadowEgress(Egress):
         """A message that a guarded broker delivers to a client."""
         if _key(message) in self._stopped:
             return
-        asking = [
-            grant
-            for filter, grant in (session.subscriptions or {}).items()
-            if matches(share(filter)[1], message.topic) and not self.scope.refuses(grant)
-        ]
+        asking = self._asking(session, message)
         if session.subscriptions and not asking:
             return  # it would have subscribed to nothing of this
         verdict: Message | Deny = UNWANTED
@@ -428,6 +426,14 @@ class ShadowEgress(Egress):
             self._report(session, message, verdict)
         elif self.monitoring.leaving(session):
             self._leave(session, message, verdict)
+
+    def _asking(self, session: Session, message: Message) -> list[Grant]:
+        """Its subscriptions to a message that would have been granted."""
+        return [
+            grant
+            for filter, grant in (session.subscriptions or {}).items()
+            if matches(share(filter)[1], message.topic) and not self.scope.refuses(grant)
+        ]
 
     def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
         return None if self.scope.refuses(grant) else super()._decide(session, message, grant)
