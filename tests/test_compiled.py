@@ -70,6 +70,7 @@ class Tree:
         for name in ("compile_rooms.py", "wheel_hook.py"):
             shutil.copy(ROOT / "scripts" / name, self.script.parent)
         (root / "pyproject.toml").write_text(PROJECT)
+        shutil.copy(ROOT / ".gitignore", root)  # what it names is in no wheel by itself
         for name in ("__init__.py", "compiled.py"):
             shutil.copy(Path(compiled.__file__).parent / name, self.package)
         for name, source in SOURCES.items():
