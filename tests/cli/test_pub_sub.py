@@ -76,6 +76,13 @@ async def test_a_demand_a_view_and_a_condition(broker: int) -> None:
     assert "user" not in found[0].get("properties", {})
 
 
+async def test_a_backup_while_the_host_does_not_answer(broker: int) -> None:
+    away = ("--backup", f"127.0.0.1:{broker}", "--attempts", 2, "--interval", 0.05)
+    async with subscriber(free_port(), "-t", "kept", "-C", 1, "--json", "-q", 1, *away) as process:
+        await published(free_port(), "-t", "kept", "-m", "x", "-q", 1, *away)
+        assert [each["payload"] for each in await messages(process)] == ["x"]
+
+
 async def test_lines_of_standard_input(broker: int) -> None:
     async with (
         subscriber(broker, "-t", "lines", "-C", 4, "--json", "-q", 1) as process,
