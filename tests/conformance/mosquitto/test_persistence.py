@@ -91,7 +91,7 @@ async def test_delivery_goes_on_at_its_step(version: int, tmp_path: Path) -> Non
         await client.expect(wire.Pubrel)
     async with live(data=tmp_path) as node:
         client = await _back(node, version)
-        # PUBREL waits for the store; [MQTT-4.6.0-1] and [MQTT-4.6.0-4] order each kind of packet, not one behind the other
+        # PUBREL waits for the store; [MQTT-4.6.0-1] and [MQTT-4.6.0-4] order each kind of packet by itself
         again, released = sorted([await client.receive(), await client.receive()], key=lambda each: type(each).__name__)
         assert isinstance(again, wire.Publish)
         assert (again.packet_id, again.dup, again.payload) == (pids[1], True, b"2")
