@@ -100,6 +100,13 @@ def test_goals() -> None:
     assert goals == {
         "everything-100/everything": "≥ 1.4",
         "everything-1000/everything": "≥ 1.4",
+        "conditions/moment": "≥ 1.3",
+        "conditions/payload-write": "≥ 1.3",
+        "conditions/payload-read": "≥ 1.3",
+        "monitors/rate": "≥ 1.3",
+        "monitors/acting": "≥ 1.3",
+        "views/views": "≥ 1.3",
+        "where/where": "≥ 1.3",
         "policies/10000": "≥ 0.9",
     }
 

@@ -102,6 +102,11 @@ def test_monitors_see_what_they_claim_and_let_it_pass(name: str) -> None:
     if name == "calm":
         assert max(seen.values()) <= 1  # before there is a plan
         return
+    if name == "acting":
+        assert seen == {"turn": 640}
+        said(world, device, "bench/k02")
+        assert states(world)["turn user:p00002"] == "odd"
+        return
     assert seen == {"watch": 640}
     moved = [key.split()[0] for (_, key), one in found.instances.items() if one.state not in (None, "q0")]
     assert moved == {"monitor-payload": [], "rate": ["user:p00002"], "rate-out": ["user:s00002"]}[name]
