@@ -36,6 +36,7 @@ from tidegate.api.own_data import LOOKING
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Id, address, caller, channel, user
 from tidegate.api.schemas import LONG
+from tidegate.config.units import in_utc, moment
 from tidegate.console import drafts, rules
 from tidegate.console.page import Page, form, render, to
 from tidegate.console.payloads import readable
@@ -55,7 +56,11 @@ router = APIRouter(route_class=Page, include_in_schema=False)
 
 @dataclass(slots=True)
 class Reader:
-    """Somebody, or everybody of a role, and what they can see."""
+    """Somebody, or everybody of a role, and what they can see.
+
+    Kinds: `user` and `role`, whom a switch can stop; `client` (of no user), `anonymous`, and `other`: links, services
+    and people of other domains.
+    """
 
     kind: str
     name: str
@@ -67,6 +72,16 @@ class Reader:
     parts: dict[str, list[str]] = field(default_factory=dict)
     stopped: list[dict[str, Any]] = field(default_factory=list)
     """The preferences that stop them."""
+
+    @property
+    def label(self) -> str:
+        match self.kind:
+            case "anonymous":
+                return "anybody without a name"
+            case "client":
+                return f"the client {self.name}"
+            case _:
+                return self.name
 
     @property
     def when(self) -> str:
@@ -91,7 +106,7 @@ async def my_data(request: Request, topic: Annotated[str, Query(max_length=LONG)
     written = []
     all_stopped: dict[str, Any] | None = None
     for preference in preferences:
-        whom = about(preference["value"])
+        whom = None if ended(preference["value"]) else about(preference["value"])
         if whom == ("all", ""):
             all_stopped = preference
         elif whom is not None:
@@ -192,9 +207,21 @@ def _named(one: Mapping[str, Any], owner: str) -> Iterable[Reader]:
         for name in one["users"]:
             if name != owner:
                 yield Reader("user", name, roles)
-        return
-    for role, count in one["roles"].items():
-        yield Reader("role", role, (role,), count)
+    else:
+        for role, count in one["roles"].items():
+            yield Reader("role", role, (role,), count)
+    for client in one["clients"] or ():
+        yield Reader("client", client)
+    if one["anonymous"]:
+        yield Reader("anonymous", "")
+    for other in one["others"]:
+        yield Reader("other", other)
+
+
+def ended(value: Mapping[str, Any]) -> bool:
+    """Whether a preference has expired: it decides nothing any more."""
+    expires = value.get("expires")
+    return expires is not None and in_utc(moment(expires)) <= datetime.now(UTC).timestamp()
 
 
 def about(value: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -261,7 +288,7 @@ async def _stop(request: Request, when: str | None, given: Mapping[str, str]) ->
 
 async def _resume(request: Request, whom: tuple[str, str]) -> None:
     listed = (await page(request, KIND, MOST, None, owner=user(request)))["items"]
-    found = [each for each in listed if about(each["value"]) == whom]
+    found = [each for each in listed if about(each["value"]) == whom and not ended(each["value"])]
     if any(each["version"] is None for each in found):
         raise Problem(Kind.READONLY, "this stands in the file of the node", "ask the administrator to change it")
     for each in found:
