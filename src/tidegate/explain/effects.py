@@ -40,12 +40,12 @@ def effects(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str
 # -- people ------------------------------------------------------------------------------------------------------------
 
 
-def publisher(config: Config, user: str, identity: str = "") -> Subject:
-    """Somebody of the directory, as one who publishes."""
-    known = config.built.directory.known(user=user)
+def publisher(config: Config, user: str, identity: str = "", client: str | None = None) -> Subject:
+    """Somebody of the directory, as one who publishes; from one of their clients, if it is given."""
+    known = config.built.directory.known(user=user, client=client)
     return Subject(
         kind="client",
-        client="",
+        client=client or "",
         user=user,
         scope=next(iter(config.scopes)),
         node=config.node.name,

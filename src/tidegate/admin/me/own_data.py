@@ -26,6 +26,7 @@ from tidegate.admin.me.people import Owned, OwnersNode, devices_of
 from tidegate.config import Config, Record
 from tidegate.config.me import Names
 from tidegate.errors import Problem
+from tidegate.explain.effects import publisher
 from tidegate.explain.readers import ReaderClass, Readers
 from tidegate.net.control_command import typed
 from tidegate.net.control_socket import Command
@@ -90,21 +91,9 @@ class OwnData:
             if command.device not in devices_of(config, user):
                 raise Problem(f"{command.device[:200]!r} is no device of yours; leave `device` out", problem="unknown")
             user, identity = command.device, self._node.identities.owner(command.device)
-        known = config.built.directory.known(user=user, client=command.client)
-        if known.impostor:
+        if config.built.directory.known(user=user, client=command.client).impostor:
             raise Problem(f"{command.client!r} is no client of yours; leave `client` out", problem="unknown")
-        return Subject(
-            kind="client",
-            client=command.client or "",
-            user=user,
-            scope=next(iter(config.scopes)),
-            node=config.node.name,
-            domain=config.built.rules.domain,
-            roles=known.roles,
-            groups=known.groups,
-            attributes=known.attributes,
-            identity=identity,
-        )
+        return publisher(config, user, identity, command.client)
 
     # -- who has read --------------------------------------------------------------------------------------------------
 
